@@ -1,11 +1,11 @@
-"""The feed delivers new events to current watchers: each is appended to rings, of which the watchers are cursors.
+"""Delivers new events to current watchers: appends each event to rings, into which the watchers are cursors.
 
 The store publishes durable events to it, a running turn its ephemeral ones. Used on the event loop only; publishing
 never waits. A watcher that falls behind reads the store instead.
 
-A ring has the newest events, bounded by bytes. Watchers are woken at a pace (`Waking`): an event wakes all watchers of
-its session, each of which then writes. Thousands of them at once would hold the event loop, and at each event they
-would leave it no time for anything else. A watcher that is woken later has more to write in one go.
+A ring has the newest events, bounded by bytes. Watchers are woken at a limited rate (`Waking`): an event wakes all
+watchers of its session, each of which then writes. Thousands of them woken at once, for each event again, would leave
+the event loop no time for anything else. A watcher that is woken later writes more at once.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Entry(Struct, frozen=True):
     """One event in the feed."""
 
     event: Event | None
-    """None for an event of another server that is not stored: there is only its frame."""
+    """None for an ephemeral event of another server, of which only the frame exists."""
     frame: bytes
     order: int
     """Its sequence, or its position in a subscription to all sessions; 0 when it is not durable."""
@@ -43,29 +43,29 @@ class Taken(Struct, frozen=True):
 
 
 PER_SECOND = 10_000
-"""Watchers that are woken, in the long run. A write costs about 30 µs: a third of the loop."""
+"""Maximum rate at which watchers are woken, in the long run. A write costs about 30 µs: a third of the loop."""
 
 AT_ONCE = 256
-"""Watchers that are woken without a wait: less than ten milliseconds of work."""
+"""Watchers that are woken without delay: less than ten milliseconds of work."""
 
 
 class Waking:
     """Wakes watchers of many rings, the rings in turn. Used on the event loop only.
 
-    `_waiting` has the futures of those that are to be woken, by ring, the ring whose turn is next first. `_left` are
-    those that may be woken at `_now`, and `_timer` continues with the others.
+    `_waiting` has the futures to wake, by ring; the ring whose turn is next comes first. `_left` is how many may be
+    woken at `_now`, and `_timer` continues with the others.
     """
 
     def __init__(self) -> None:
         """Starts without watchers."""
-        # a plain dict looks at all that has left its front
+        # a plain dict would scan all entries removed from its front
         self._waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()
         self._left = float(AT_ONCE)
         self._now = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def wake(self, ring: int, watchers: list[asyncio.Future[None]]) -> None:
-        """Wakes watchers of a ring: now, as far as the pace allows it, and else in their order."""
+        """Wakes watchers of a ring: at once as far as the rate allows, the others later in their order."""
         self._waiting.setdefault(ring, deque()).extend(watchers)
         if self._timer is None:
             self._go_on()
@@ -82,7 +82,7 @@ class Waking:
                 watcher.set_result(None)
                 self._left -= 1
             if watchers:
-                self._waiting[ring] = watchers  # behind the others
+                self._waiting[ring] = watchers  # after the others
         if self._waiting:
             self._timer = loop.call_later(AT_ONCE / 4 / PER_SECOND, self._go_on)
 
@@ -91,7 +91,7 @@ ENTRY_BYTES = 500
 """Memory of an entry besides its frame: its objects are larger than the frame of a one-word delta."""
 
 TRIM_EVERY = 1024
-"""Appends between two trims, which drop entries that all readers have passed: a trim looks at every reader."""
+"""Appends between two trims, which drop entries that all readers have passed. A trim examines every reader."""
 
 _SMALL_BYTES = 1024
 """Maximum size of the frame of an event that reports the deletion of a session."""
@@ -101,13 +101,13 @@ class Ring:
     """Keeps the newest entries.
 
     A position counts all entries ever appended, so it stays valid when old ones are dropped. Entries that all readers
-    have passed are dropped now and then, so the ring stays small while they keep up. Used on the event loop only.
-    `_waiting` holds the futures of sleeping watchers; `wake` hands them on.
+    have passed are dropped periodically, so the ring stays small while they keep up. Used on the event loop only.
+    `_waiting` holds the futures of sleeping watchers; `wake` passes them to `Waking`.
     """
 
     def __init__(self, max_bytes: int, waking: Waking, entry_bytes: int = ENTRY_BYTES) -> None:
         """Args:
-        max_bytes: Approximate memory limit of the entries; the newest entry is always kept by it.
+        max_bytes: Approximate limit on the memory of the entries; the newest entry is kept even if it is larger.
         waking: Wakes the watchers of all rings.
         entry_bytes: Memory of an entry besides its frame.
         """
@@ -122,13 +122,13 @@ class Ring:
         self.head = 0
         """Order of the newest durable event."""
         self.readers: set[Subscription] = set()
-        """Those whose positions are in this ring; changed by the feed."""
+        """Subscriptions whose positions are in this ring; changed by the feed."""
         self.closed = False
         self.is_left = False
         """Whether it was closed because another node now owns the session."""
         self._waiting: list[asyncio.Future[None]] = []
         self._last_read: tuple[tuple[int, int, int], tuple[Taken, int]] | None = None
-        self._untrimmed = 0  # entries appended since the readers were last looked at
+        self._untrimmed = 0  # entries appended since the last trim
 
     @property
     def end(self) -> int:
@@ -151,7 +151,7 @@ class Ring:
     def read(self, position: int, max_bytes: int) -> tuple[Taken, int]:
         """Returns the frames from a position on, about max_bytes at most, and the position after them.
 
-        Watchers that keep up read the same one after the other, so what was read last is cached.
+        Watchers that keep up make the same read one after the other, so the last one is cached.
         """
         key = (position, self.end, max_bytes)
         if self._last_read is not None and self._last_read[0] == key:
@@ -162,7 +162,7 @@ class Ring:
         size, order = 0, 0
         for index in range(position - self.start, len(self._entries)):
             entry = self._entries[index]
-            if frames and len(entry.frame) > max_bytes:  # alone it is no copy
+            if frames and len(entry.frame) > max_bytes:  # a single frame is returned without a copy
                 break
             frames.append(entry.frame)
             size += len(entry.frame)
@@ -186,13 +186,13 @@ class Ring:
         await future
 
     async def turn(self) -> None:
-        """Returns when the pace allows a watcher that need not wait to go on. Safe to cancel."""
+        """Returns when the rate allows a watcher to continue that already has events to read. Safe to cancel."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waking.wake(id(self), [future])
         await future
 
     def wake(self) -> None:
-        """Wakes all waiting watchers, as soon as the pace allows it."""
+        """Wakes all waiting watchers, as soon as the rate allows it."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             self._waking.wake(id(self), waiting)
@@ -205,7 +205,9 @@ class Ring:
             self._drop_oldest()
 
     def drop(self) -> None:
-        """Drops every entry but a small newest one, which may be the last of all. Readers before it are behind then."""
+        """Drops every entry, but keeps a small newest one, which may be the last event of all. Readers before it then
+        lag.
+        """
         is_kept = bool(self._entries) and len(self._entries[-1].frame) <= _SMALL_BYTES
         while len(self._entries) > is_kept:
             self._drop_oldest()
@@ -222,23 +224,23 @@ class Ring:
 
 
 SESSION_RING_BYTES = 8 << 20
-"""How far the slowest watcher of a session may fall behind before it reads the store: about 13,000 deltas, minutes of a
-fast model. A ring grows this large only while a watcher is behind."""
+"""Maximum size of a session's ring: how far its slowest watcher may fall behind before it reads the store. About 13,000
+deltas, minutes of a fast model. A ring grows this large only while a watcher is behind."""
 
 TENANT_RING_BYTES = 32 << 20
 """The same for the watchers of all sessions of a tenant."""
 
 RINGS_BYTES = 96 << 20
-"""Maximum memory of all rings: each may have an event of many megabytes. Above it, entries that all watchers have read
-are dropped, and then the largest rings, whose watchers read the store instead: slow watchers fall back to the store,
-fast ones do not."""
+"""Maximum memory of all rings, each of which may have an event of many megabytes. Above it, entries that all watchers
+have read are dropped, then those of the largest rings, whose watchers read the store instead: slow watchers fall back
+to the store, fast ones do not."""
 
 
 class Subscription:
     """A cursor into the feed. Starts at the end: the next event published is its first. Used by one task."""
 
     tells_what_is_open = False
-    """Whether what is open at the beginning is among its entries."""
+    """Whether its entries include what is open when it begins."""
 
     def __init__(self, feed: "Feed", tenant: str, session_id: str | None, ring: Ring, *, is_part: bool) -> None:
         """Called by `Feed.subscribe`."""
@@ -258,7 +260,9 @@ class Subscription:
 
     @property
     def shutting_down(self) -> bool:
-        """True when the feed closed, or the session is another node's now: the watch can go on elsewhere, or later."""
+        """True when the feed closed, or another node owns the session now: the watch can continue
+        elsewhere, or later.
+        """
         return self._feed.closed or self._ring.is_left
 
     @property
@@ -293,12 +297,12 @@ class Subscription:
         self.position = self._ring.end
 
     async def begin(self, position: int) -> None:
-        """Has the entries begin after a position, or with what waits: those here are kept from the start on."""
+        """Makes the entries begin after a position; those here are kept from the start, so nothing is to be done."""
 
     async def wait(self) -> None:
         """Returns when an event waits, the subscription closed, or a heartbeat may be due. Safe to cancel.
 
-        Lets the event loop go on with others first, also when an event waits already.
+        Yields to the event loop first, even if an event already waits.
         """
         if self._ring.closed:
             await asyncio.sleep(0)
@@ -329,8 +333,8 @@ class Feed:
     ) -> None:
         """Args:
         codec: Frames ephemeral events, and durable ones whose watcher came while they were stored.
-        max_watchers: Subscriptions that may be open at once.
-        tick: How often idle watchers wake to see whether a heartbeat is due; a fraction of the heartbeat.
+        max_watchers: Maximum number of open subscriptions.
+        tick: Interval at which idle watchers wake to see whether a heartbeat is due; a fraction of the heartbeat.
         observer: Receives a report when a watcher falls behind.
         """
         self._tick_seconds = tick.total_seconds()
@@ -351,12 +355,12 @@ class Feed:
     def is_watched(self, tenant: str, session_id: str) -> bool:
         """Returns whether the events of a session reach a subscription now.
 
-        One look-up in each dict, so any thread may ask.
+        Safe on any thread: one look-up in each dict.
         """
         return tenant in self._tenants or (tenant, session_id) in self._sessions
 
     def publish_stored(self, events: Sequence[StoredEvent]) -> None:
-        """Publishes durable events; encodes those that come without a frame when a watcher came meanwhile."""
+        """Publishes durable events; encodes one without a frame if a watcher came while it was stored."""
         for stored in events:
             event = stored.event
             of_tenant = self._tenants.get(stored.tenant)
@@ -386,9 +390,9 @@ class Feed:
         """Watches one session of a tenant, or all its sessions when None.
 
         Args:
-            tenant: Whose sessions.
+            tenant: Owner of the sessions.
             session_id: The session.
-            is_part: Whether it is for a watch that is counted already, here or at another server.
+            is_part: True for a part of a watch that is already counted, here or at another server.
 
         Raises:
             TooManyWatchers: the limit on open subscriptions is reached.
@@ -411,14 +415,14 @@ class Feed:
         self._watchers_of[tenant] += 1
 
     def uncount(self, tenant: str) -> None:
-        """Counts a watch no more."""
+        """Stops counting a watch."""
         self.open_watchers -= 1
         self._watchers_of[tenant] -= 1
         if not self._watchers_of[tenant]:
             del self._watchers_of[tenant]
 
     def watchers(self, tenant: str) -> int:
-        """Returns how many subscriptions of a tenant are open."""
+        """Returns the number of open watches of a tenant."""
         return self._watchers_of[tenant]
 
     def unsubscribe(self, tenant: str, session_id: str | None, ring: Ring) -> None:
@@ -427,9 +431,9 @@ class Feed:
             return
         self.held_bytes -= ring.bytes
         if session_id is None:
-            if self._tenants.get(tenant) is ring:  # else it was left, and there may be another one
+            if self._tenants.get(tenant) is ring:  # else `leave` dropped it, and another one may exist
                 del self._tenants[tenant]
-        elif self._sessions.get((tenant, session_id)) is ring:  # else it was left, and there may be another one
+        elif self._sessions.get((tenant, session_id)) is ring:  # else `leave` dropped it, and another one may exist
             del self._sessions[tenant, session_id]
 
     async def run(self) -> None:
@@ -440,18 +444,18 @@ class Feed:
                 ring.wake()
 
     def leave(self, is_left: Callable[[str], bool]) -> None:
-        """Closes the subscriptions of sessions that this node no longer has, and those of all sessions.
+        """Closes the subscriptions of sessions that this node no longer owns, and those of all sessions.
 
-        Those that come later are new ones.
+        Later subscriptions get new rings.
 
         Args:
-            is_left: Returns whether a session is one of them, by its id.
+            is_left: Returns whether this node has left a session, given by its id.
         """
         for key in [key for key in self._sessions if is_left(key[1])]:
             ring = self._sessions.pop(key)
             ring.is_left = True
             ring.close()
-        for ring in self._tenants.values():  # to a watch of all sessions, events of these would be missing
+        for ring in self._tenants.values():  # a watch of all sessions would miss the events of these
             ring.is_left = True
             ring.close()
         self._tenants.clear()
@@ -476,7 +480,7 @@ class Feed:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Drops a quarter of what the rings hold, so that it is not done for each event."""
+        """Drops at least a quarter of what the rings may hold, so that it does not run for each event."""
         rings = (*self._tenants.values(), *self._sessions.values())
         for ring in rings:
             ring.trim()

@@ -14,26 +14,28 @@ def utc_now() -> datetime:
 
 
 def elapsed_seconds() -> float:
-    """Returns seconds since some moment: never jumps, and counts while the machine sleeps where the system can tell."""
+    """Returns the seconds since some fixed moment. Never jumps; counts the time that the machine sleeps,
+    where it can.
+    """
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class PatientClock:
-    """The time of day for the removal of old data: a clock that jumps ahead makes nothing old at once.
+    """Time of day for the removal of old data: a clock that jumps ahead does not make everything old at once.
 
-    After a jump this clock continues from the time before, and believes the new time only once it has lasted as long as
-    anything is kept: by then what was there before the jump has become old in its own time. A clock that is set back is
-    believed at once, because that only keeps things longer. Whether the clock was right at the start cannot be known.
-    Used by one task or thread.
+    After a jump ahead, this clock continues from the time before the jump. It accepts the new time once the jump has
+    lasted as long as anything is kept: by then everything from before the jump is old by either clock. A clock that is
+    set back is accepted at once, because that only keeps data longer. Whether the clock was right at the start cannot
+    be known. Used by one task or thread.
     """
 
     TOLERANCE = timedelta(minutes=5)
-    """Between two readings; clocks are set by little all the time."""
+    """Lead over the expected time that is no jump yet; small corrections of a clock are normal."""
 
     def __init__(self, clock: Clock, patience: timedelta, elapsed: Callable[[], float] = elapsed_seconds) -> None:
         """Args:
         clock: The time of day.
-        patience: How long things are kept.
+        patience: Time for which data is kept; a jump has to last this long to be accepted.
         elapsed: A clock in seconds that never jumps.
         """
         self._clock = clock

@@ -1,7 +1,7 @@
-"""Encodes what clients read. The bytes are made when somebody watches or reads, kept in memory and sent unchanged.
+"""Encodes what clients read. Bytes are made when a client watches or reads, kept in memory and sent unchanged.
 
-A frame is a field tag, a length and the bytes of one message, so joined frames form a message with a repeated field:
-pages and batches are assembled without parsing. The core and the store treat frames as opaque.
+A frame is the field tag, the length and the bytes of one message, so joined frames form a message with a repeated
+field: pages and batches are assembled without parsing. The core and the store treat frames as opaque.
 """
 
 from typing import Protocol
@@ -18,7 +18,7 @@ class Codec(Protocol):
         ...
 
     def encode_resume_token(self, token: str) -> bytes:
-        """Returns bytes that, joined to the frames of a batch of events, give the batch its resume token."""
+        """Returns bytes that, appended to the frames of a batch of events, set the resume token of the batch."""
         ...
 
     def encode_display(self, message: Message) -> bytes:

@@ -21,31 +21,31 @@ class SessionState(StrEnum):
     """The visibility of a session."""
 
     IMPORTING = "importing"
-    """Invisible: it is stored in parts, and counts nowhere. The next start removes sessions that were not published."""
+    """Invisible and counted nowhere while it is stored in parts. The next start removes sessions that were not
+    published."""
     LIVE = "live"
     """Visible to its tenant."""
     DELETING = "deleting"
-    """Invisible again: its rows are removed in steps."""
+    """Invisible again while its rows are removed in steps."""
 
 
 class PutSession(Struct, frozen=True):
     """Creates the commit's session (revision 1) or replaces its settings (the stored revision plus 1).
 
-    First words are stored with a new session; those of one that is changed stay as they are.
-
-    `ports.store.Store.commit` raises IdTaken when a session is to be created whose id exists, in any tenant; for one
-    that is imported (`Commit.state`) also while events are left of another tenant's session with the id.
+    First words are stored with a new session; those of a stored session stay as they are. `ports.store.Store.commit`
+    raises IdTaken if a session with the id of the new one exists in any tenant; for an imported one (`Commit.state`)
+    also while events of another tenant's session with that id are still stored.
     """
 
     session: Session
     joins: str = ""
-    """The session of the same tenant that an imported one is to join (`JoinSession`); "" for none."""
+    """The session of the same tenant that an imported one is to join (`JoinSession`); "" if it joins none."""
 
 
 class NoteFirstWords(Struct, frozen=True):
-    """Gives the commit's session the first words of a message. Does nothing when it has some already.
+    """Gives the commit's session the first words of a message. Does nothing if the session already has some.
 
-    Otherwise, unless a title is set, the store tells them with the MessageAdded of the message, in the same commit.
+    Otherwise, unless a title is set, the store reports them with the MessageAdded of the message, in the same commit.
     """
 
     message_id: str
@@ -53,37 +53,37 @@ class NoteFirstWords(Struct, frozen=True):
 
 
 class PublishSession(Struct, frozen=True):
-    """Makes the commit's session, which was imported until now, visible as a whole.
+    """Makes the commit's session, imported until now, visible.
 
-    Where a session of this id was deleted before, its sequences go on. `ports.store.Store.commit` raises StorageError
+    If a session with this id was deleted before, its sequences continue. `ports.store.Store.commit` raises StorageError
     when messages are missing.
     """
 
     messages: int
-    """How many messages it has."""
+    """Number of its messages."""
     updated_at: datetime
-    """When it has changed last; the commit's own time is that of its events."""
+    """Time of its last change; the commit's own time is that of its events."""
 
 
 class JoinSession(Struct, frozen=True):
-    """Puts all that a session has which was imported for it behind the conversation of the commit's session.
+    """Appends everything that was imported as a session to the conversation of the commit's session.
 
-    Its messages and turns name the commit's session already. The commit has a ConversationChanged for clients.
+    The imported messages and turns already name the commit's session. The commit has a ConversationChanged for clients.
     `ports.store.Store.commit` raises StorageError when messages are missing.
     """
 
     imported_id: str
-    """The session that was imported; it is gone afterwards, and no event says so."""
+    """The imported session. It no longer exists afterwards, and no event reports that."""
     messages: int
-    """How many messages it has."""
+    """Number of its messages."""
     updated_at: datetime
-    """When the commit's session has changed last; the commit's own time is that of its events."""
+    """Time of the last change of the commit's session; the commit's own time is that of its events."""
 
 
 class MarkArchived(Struct, frozen=True):
-    """Archives the commit's session, or takes it out of the archive. Does nothing when it is so already.
+    """Archives the commit's session or takes it out of the archive. Does nothing if it is already in that state.
 
-    Otherwise the store tells it with a SessionUpdated, after the commit's own events.
+    Otherwise the store adds a SessionUpdated after the commit's own events.
     """
 
     is_archived: bool
@@ -96,8 +96,8 @@ class MarkArchived(Struct, frozen=True):
 class RemoveSession(Struct, frozen=True):
     """Removes the commit's session with its turns, messages, events, requests, and files that no other session uses.
 
-    It is gone for all readers at once, and with it the first rows; of a small session, all. The store removes the rest
-    afterwards, in small steps, also after a restart. An importing session is given up.
+    Readers stop finding it at once. The commit itself removes the first rows, for a small session all of them; the
+    store removes the rest later in small steps, also after a restart. An importing session is discarded.
     """
 
 
@@ -106,30 +106,31 @@ class PutTurn(Struct, frozen=True):
 
     turn: Turn
     keeps_settings: bool = False
-    """True leaves the tools and the system prompt of a stored turn as they are; `turn` may be a header then."""
+    """True keeps the tools and the system prompt of a stored turn as they are; `turn` may then be a header."""
 
 
 class PutMessage(Struct, frozen=True):
     """Creates or replaces a message.
 
-    A new message goes to the end of its session. Queued messages sort behind all others; one that is no longer queued
-    moves to the end of the others. The store keeps which message is before it, whatever `previous_message_id` has. The
-    drafts that it had are dropped.
+    A new message goes to the end of its session. Queued messages sort after all others; a message that is no longer
+    queued moves to the end of the others. The store keeps which message precedes it and ignores `previous_message_id`.
+    Drafts of the message are dropped.
     """
 
     message: Message
     at_end: bool = False
-    """True moves a stored message to the end; the message behind it then follows the one before it."""
+    """True moves a stored message to the end; the message after it then follows the one before it."""
     is_hidden: bool = False
-    """True stores a new message as one that was taken back, and that nothing brings back again."""
+    """True stores a new message as one that was taken back and that nothing restores."""
     branch: Branch | None = None
-    """Stores a new message off the path; None on it."""
+    """The branch on which a new message is stored off the path; None stores it on the path."""
 
 
 class PutDraft(Struct, frozen=True):
-    """Adds a draft to a stored message that streams: readers see the message with all of its drafts.
+    """Adds a draft to a stored message that streams. Readers see the message with all of its drafts.
 
-    Drafts count in no account. `ports.store.Store.commit` raises StorageError when the session has no such message.
+    Drafts do not count in any account. `ports.store.Store.commit` raises StorageError if the session has no such
+    message.
     """
 
     draft: Draft
@@ -142,35 +143,34 @@ class HideMessages(Struct, frozen=True):
     """
 
     from_message_id: str
-    """The first of them; all behind it follow, but for those that wait. "" hides all."""
+    """The first of them; all later messages follow it, except those that wait. "" hides all."""
 
 
 class ShowMessages(Struct, frozen=True):
-    """Brings back what was hidden last. The commit's first event is a ConversationChanged.
+    """Restores the messages that were hidden last. The commit's first event is a ConversationChanged.
 
-    `ports.store.Store.commit` raises NothingToRestore when nothing is hidden, or a turn began since.
+    `ports.store.Store.commit` raises NothingToRestore if nothing is hidden or a turn has begun since.
     """
 
 
 class PathEnd(Enum):
-    """Where a path ends that leads through a message."""
+    """The end of a path that leads through a message."""
 
     NEWEST = "newest"
-    """Behind it, where the newest alternative of each message leads."""
+    """After it, along the newest alternative of each message."""
     HERE = "here"
-    """With the message."""
+    """At the message."""
     BEFORE = "before"
-    """With the message before it; without one, the path is empty."""
+    """At the message before it; if there is none, the path is empty."""
 
 
 class SelectPath(Struct, frozen=True):
-    """Leads the path of the conversation through a message, which may be off it. A ConversationChanged tells it.
+    """Leads the path of the conversation through a message, which may be off it. A ConversationChanged reports it.
 
-    What leaves the path stays stored, as alternatives. Messages that wait are not concerned. A message that gets other
-    answers back gets the turn back that it had with them. When nothing changes, there is no event.
-
-    `ports.store.Store.commit` raises MessageNotFound when the session does not have the message, when it waits, and
-    when it or a message before it was taken back.
+    Messages that leave the path stay stored as alternatives. Waiting messages are not affected. A message whose other
+    answers return gets back the turn that it had with them. If nothing changes, there is no event.
+    `ports.store.Store.commit` raises MessageNotFound if the session does not have the message, if the message waits, or
+    if it or a message before it was taken back.
     """
 
     message_id: str
@@ -178,34 +178,34 @@ class SelectPath(Struct, frozen=True):
 
 
 class RemoveMessage(Struct, frozen=True):
-    """Removes a message with its parts. Does nothing when there is no such message."""
+    """Removes a message with its parts. Does nothing if it does not exist."""
 
     message_id: str
 
 
 class OrderQueue(Struct, frozen=True):
-    """Gives the waiting messages an order. Those that it does not name come first, in the order that they have."""
+    """Sets the order of the waiting messages. Those that it does not name come first, in their present order."""
 
     message_ids: tuple[str, ...]
     """Next first; those that do not wait are ignored."""
 
 
 class RequireQueueRevision(Struct, frozen=True):
-    """Lets the commit fail with StaleVersion unless the session's queue has this revision."""
+    """Makes the commit fail with StaleVersion unless the session's queue has this revision."""
 
     revision: int
 
 
 class RequireHead(Struct, frozen=True):
-    """Lets the commit fail with StaleVersion unless the session has this head: nothing happened since it was read."""
+    """Makes the commit fail with StaleVersion unless the session still has this head: nothing has happened since."""
 
     sequence: int
 
 
 class RequireQuota(Struct, frozen=True):
-    """Lets the commit fail with QuotaExceeded if it adds to what its tenant has and that is more than it may have then.
+    """Makes the commit fail with QuotaExceeded if it adds to what its tenant stores and the sum exceeds a limit.
 
-    An importing session counts for this as if it was live. 0 sets no limit.
+    An importing session counts here as if it were live. 0 sets no limit.
     """
 
     max_sessions: int
@@ -213,7 +213,7 @@ class RequireQuota(Struct, frozen=True):
 
 
 class PutFile(Struct, frozen=True):
-    """Stores bytes under their hash. Does nothing when they are stored already."""
+    """Stores bytes under their hash. Does nothing if they are already stored."""
 
     sha256: str
     content: bytes
@@ -222,34 +222,34 @@ class PutFile(Struct, frozen=True):
 class UseUpload(Struct, frozen=True):
     """Stores the bytes of a complete upload of the session's tenant as a file, and uses the upload up.
 
-    The bytes count once: for the file. The upload can still be found as one that is used (`UploadStore.upload`), so
-    that a retry differs from a new request. `ports.store.Store.commit` raises UploadNotFound when the tenant has no
-    such upload, or has used it.
+    The bytes count once: for the file. A used upload can still be found (`UploadStore.upload`), so that a retry differs
+    from a new request. `ports.store.Store.commit` raises UploadNotFound if the tenant has no such upload or has already
+    used it.
     """
 
     upload_id: str
     sha256: str
-    """The digest that the upload has."""
+    """Digest of the upload."""
     known_until: datetime
-    """When it may be forgotten; before that it is forgotten only if it would have expired."""
+    """Moment from which it may be forgotten; before that it is forgotten only if it would have expired."""
 
 
 FileChange = PutFile | UseUpload
-"""The changes that make bytes a file that a message may refer to."""
+"""The changes that store bytes as a file to which a message may refer."""
 
 
 class RecordRequest(Struct, frozen=True):
     """Remembers the answer to a named request for as long as the session lives."""
 
     principal: Principal
-    """The caller that named the request: tenant and subject count."""
+    """The caller that named the request; its tenant and subject count."""
     request_id: str
     fingerprint: str
     """Digest of the request's content."""
     receipt_json: str
-    """The response; opaque to the store, which keeps the sequence before the request's first event with it."""
+    """The response, opaque to the store, which keeps the sequence before the request's first event with it."""
     events_before: int = 0
-    """How many events of the commit are those of other requests, which were carried out before."""
+    """Number of the commit's events that belong to requests carried out before this one."""
 
 
 class PutPermission(Struct, frozen=True):
@@ -263,7 +263,7 @@ class PutQuestion(Struct, frozen=True):
 
     question: Question
     hold: QuestionHold | None = None
-    """The state with which its call resumes after it. None keeps nothing, and drops the earlier state."""
+    """The state with which its call resumes. None stores no state and drops an earlier one."""
 
 
 class AddSpending(Struct, frozen=True):
@@ -310,11 +310,11 @@ class Commit(Struct, frozen=True, kw_only=True):
     """One unit of work in one session."""
 
     tenant: str = DEFAULT_TENANT
-    """The tenant of the session: to a commit, a session of another tenant does not exist."""
+    """Tenant of the session. For the commit, a session of another tenant does not exist."""
     session_id: str
     state: SessionState = SessionState.LIVE
-    """That of its session: to a commit, one of another state does not exist. What creates an importing session and each
-    further part of it has IMPORTING, up to the one with PublishSession."""
+    """State of its session. For the commit, a session in another state does not exist. It is IMPORTING in the commit
+    that creates an importing session and in each further part, up to the one with PublishSession."""
     at: datetime
     """Time of its events and of the session's last change."""
     changes: tuple[Change, ...] = ()
@@ -327,11 +327,11 @@ class Rewound(Struct, frozen=True):
     """The effect of HideMessages, ShowMessages or SelectPath."""
 
     messages: int
-    """How many messages were hidden, or brought back; of a new path, how many left or joined it."""
+    """Number of messages that were hidden or restored; for a new path, of those that left or joined it."""
     kept_through_message_id: str | None
-    """The last message before them; None when they are the first ones."""
+    """The last message before them; None if they are the first."""
     joined: int = 0
-    """How many messages a new path has that the old one had not."""
+    """Number of messages on the new path that were not on the old one."""
 
 
 class Committed(Struct, frozen=True):
@@ -342,13 +342,15 @@ class Committed(Struct, frozen=True):
     sequence: int
     """The session's head after the commit."""
     previous_message_ids: dict[str, str] = {}
-    """The message before each message of the commit, by its id. Without queued messages and the session's first one."""
+    """Id of the message before each message of the commit, by message id; none for queued ones and the session's first.
+    """
     rewound: Rewound | None = None
     """None for a commit without HideMessages, ShowMessages and SelectPath."""
     alternatives: dict[str, tuple[int, int]] = {}
-    """How many alternatives each message of the commit has, and its place among them, by its id; those with any."""
+    """Number of alternatives of each message of the commit, and its position among them, by id; only of those with any.
+    """
     queue_revision: int = 0
-    """That of the queue after the commit; 0 for a commit without QueueChanged."""
+    """Revision of the queue after the commit; 0 for a commit without QueueChanged."""
 
 
 class Work(Struct, frozen=True):
@@ -362,10 +364,10 @@ class Work(Struct, frozen=True):
 
 
 def joined_work(units: Iterable[Work]) -> Work:
-    """Returns units as one. A message that several of them change is written once, as the last one has it.
+    """Returns the units as one. A message that several of them change is written once, in its last version.
 
-    The units follow each other: what a later one writes of a message contains what the earlier ones wrote. What is
-    remembered of a request knows how many events come before its unit.
+    The units follow each other: a later version of a message contains the earlier ones. Each RecordRequest gets the
+    number of events before its unit.
     """
     changes: list[Change] = []
     events: list[NewEvent] = []

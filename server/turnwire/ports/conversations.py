@@ -18,7 +18,7 @@ class Conversation(Struct, frozen=True):
 
 
 class AlternativesOf(Struct, frozen=True):
-    """Names alternatives by one of them, or by what they follow."""
+    """Names alternatives by one of them, or by the message before them."""
 
     message_id: str = ""
     """One of them; "" when `previous_message_id` names them."""
@@ -31,8 +31,8 @@ class StoredQuestion(Struct, frozen=True):
 
     message: Message
     behind: Message | None
-    """The message behind it; None when it is the last one of the conversation."""
+    """The next message; None if it is the last of the conversation."""
     has_turn: bool
-    """True when a turn has answered it, or will: not when that turn has ended and left no answer."""
+    """True if a turn has answered it, or will; false if that turn ended without an answer."""
     sequence: int
     """The session's head."""

@@ -1,4 +1,4 @@
-"""The port to what decides which node owns which shard."""
+"""The port to the component that decides which node owns which shard."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -7,31 +7,33 @@ from msgspec import Struct
 
 
 class ConnectionLost(Exception):
-    """The connection with the locks has ended: they are gone, and what was being written may be stored or not."""
+    """The connection that holds the locks has ended. The locks are lost; a write in progress may or may not
+    be stored.
+    """
 
 
 class Held(Struct, frozen=True):
     """The owners of all shards at one moment."""
 
     owners: Mapping[int, str]
-    """The addresses of the nodes that own shards, by shard. What is not here is free."""
+    """Addresses of the nodes that own shards, by shard. Shards that are missing are free."""
     nodes: int
-    """How many nodes live, this one included."""
+    """Number of live nodes, this one included."""
 
 
 class Locks(Protocol):
     """The locks of shards that the writing connection of this node holds.
 
-    While the connection lives no other node can hold one of them, and all that this node writes goes through this
-    connection. So what a node writes that has lost a shard cannot be stored, whatever its clock says.
+    While the connection lives, no other node can hold one of them, and this node writes only over this connection. So a
+    write by a node that has lost a shard cannot be stored, whatever the node's clock says.
     """
 
     async def held(self) -> Held:
-        """Returns who owns what. Raises ConnectionLost."""
+        """Returns the owners of the shards. Raises ConnectionLost."""
         ...
 
     async def take(self, shards: Collection[int]) -> frozenset[int]:
-        """Takes the locks of shards that are free, and returns those that it got. Raises ConnectionLost."""
+        """Takes the locks of the shards that are free, and returns these shards. Raises ConnectionLost."""
         ...
 
     async def give(self, shards: Collection[int]) -> None:
@@ -39,17 +41,17 @@ class Locks(Protocol):
         ...
 
     async def leave(self) -> None:
-        """Counts this node no longer among those that live: it takes no shards. Raises ConnectionLost."""
+        """Removes this node from the live ones, so that it takes no shards. Raises ConnectionLost."""
         ...
 
     async def wait(self, seconds: float) -> None:
-        """Returns after some time; raises ConnectionLost as soon as the connection is lost."""
+        """Returns after this time; raises ConnectionLost as soon as the connection is lost."""
         ...
 
     async def renew(self) -> None:
-        """Connects again, without any lock. Tries until it succeeds. Cancellable."""
+        """Connects again, without any lock. Retries until it succeeds. Cancellable."""
         ...
 
     def silence(self) -> float:
-        """Returns the seconds since the database answered on the connection for the last time."""
+        """Returns the seconds since the database last answered on the connection."""
         ...

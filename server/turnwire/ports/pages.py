@@ -1,4 +1,4 @@
-"""Pages: what is asked of a list or a log, and what is answered of it."""
+"""Pages: the requests to a list or a log, and their results."""
 
 from msgspec import Struct
 
@@ -11,16 +11,16 @@ from turnwire.domain.conversation.turns import QueueEntry, Turn
 
 
 class Bounds(Struct, frozen=True):
-    """The part of a log that is kept."""
+    """The range of a log that is kept."""
 
     earliest: int
-    """Events after this one are kept; 0 when all events are."""
+    """Events after this one are kept; 0 if all are."""
     head: int
-    """The newest event; 0 when there is none."""
+    """The newest event; 0 if there is none."""
 
 
 class PrunedSession(Struct, frozen=True):
-    """A session that lost events behind the place where a page of all events begins."""
+    """A session that lost events after the start of a page of all events."""
 
     session_id: str
     earliest: int
@@ -35,15 +35,16 @@ class EventPage(Struct, frozen=True):
     events: tuple[Event, ...]
     """In order."""
     frames: tuple[bytes, ...]
-    """The same as frames."""
+    """The same events as frames."""
     last: int
     """Position up to which the log was read, whether or not the events there passed the filter."""
     earliest: int = 0
-    """Events after this one were kept when the page was read; of all sessions, except for those in `pruned`."""
+    """Events after this one were kept when the page was read; in a page of all events, except for sessions in `pruned`.
+    """
     pruned: tuple[PrunedSession, ...] = ()
     """For a page of all events: the sessions that lost events after the page's start."""
     settled: int = 0
-    """For a page of all events: up to here no further event of the tenant will come."""
+    """For a page of all events: no further event of the tenant can appear up to this position."""
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -55,8 +56,8 @@ class Page(Struct, frozen=True, kw_only=True):
     """`next_token` of the page before; "" starts at the beginning."""
     newest_first: bool = False
     max_bytes: int | None = None
-    """Maximum size of a page without a number of rows: the oldest rows are left out (of sessions, those that changed
-    longest ago). None sets no limit."""
+    """Maximum size of a page without a number of rows: the oldest rows are left out (of sessions, the least recently
+    changed). None sets no limit."""
 
 
 class MessagePage(Struct, frozen=True):
@@ -94,21 +95,21 @@ class QueuePage(Struct, frozen=True):
     messages: tuple[Message, ...]
     """The messages of the entries, in their order."""
     revision: int
-    """That of the queue."""
+    """Revision of the queue."""
     next_token: str
 
 
 class AlternativesPage(Struct, frozen=True):
-    """Some messages that share the one before them, the oldest first, as of one moment."""
+    """Some messages with the same message before them, oldest first, as of one moment."""
 
     messages: tuple[Message, ...]
     selected_message_id: str
-    """The one on the path; "" when none is."""
+    """The message on the path; "" if none is."""
     next_token: str
 
 
 class OpenCall(Struct, frozen=True):
-    """A call that a client may run, and where it is."""
+    """A call that a client may run, with its location."""
 
     session_id: str
     message_id: str

@@ -18,7 +18,7 @@ from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair
 
 PartKey = str | int
-"""Names a part within one stream; the adapter's choice."""
+"""Names a part within one stream; chosen by the adapter."""
 
 
 def _nothing() -> None:
@@ -103,11 +103,11 @@ class PartEnded(Struct, frozen=True):
     provider_state: str | None = None
     """Opaque JSON text to store with the part and send back byte-exact."""
     text: str | None = None
-    """The whole text (or arguments) when the provider repeats it; it replaces what the deltas gave."""
+    """The complete text (or arguments) if the provider repeats it; it replaces the text of the deltas."""
 
 
 class ProviderContentReceived(Struct, frozen=True):
-    """A whole part that only its provider understands (sealed reasoning, traces of hosted tools)."""
+    """A complete part that only its provider understands (sealed reasoning, traces of hosted tools)."""
 
     key: PartKey
     kind: str
@@ -127,7 +127,7 @@ class StepFinished(Struct, frozen=True):
 
     reason: FinishReason
     provider_reason: str
-    """The provider's own word for it; "" when it gave none."""
+    """The provider's own word for the reason; "" if it gave none."""
 
 
 StreamItem = (
@@ -149,31 +149,31 @@ class Unwritten(Struct, frozen=True):
     messages: tuple[Message, ...]
     """The last ones of the request."""
     files: frozenset[str]
-    """The hashes of the files whose bytes it needs."""
+    """Hashes of the files whose bytes it needs."""
 
 
 class RequestWriter(Protocol):
     """Writes the requests of one conversation in an API's form, and remembers how it wrote their messages.
 
-    What it returns depends on the request alone: a fresh writer returns the same. A request that begins with the
-    messages of the one before it, the same objects, costs what is new in it. Used for one request at a time; after
-    an error it is of no use.
+    Its result depends on the request alone: a fresh writer returns the same. A request that begins with the messages of
+    the previous one (the same objects) costs only what is new in it. Used for one request at a time, and not again
+    after an error.
     """
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory it takes."""
+        """Approximate memory in bytes."""
         ...
 
     def unwritten(self, request: ProviderRequest) -> Unwritten:
-        """Returns what `prepare` has to write, because it is not written yet."""
+        """Returns the messages and files that `prepare` has yet to write."""
         ...
 
     def prepare(self, request: ProviderRequest) -> PreparedRequest:
         """Returns the request in the API's form. Pure: equal requests give equal bodies; never fails.
 
-        When a request extends another one (its messages begin with the other's, with equal system prompt, tools and
-        `prefix_changed` among them), its body repeats the other's messages word for word, except for cache marks.
+        When a request extends another one (its messages begin with those of the other, under the same system prompt,
+        tools and `prefix_changed`), its body repeats these messages byte for byte, except for cache marks.
 
         Args:
             request: The request, with the files that `unwritten` named, as far as they are stored.
@@ -182,14 +182,14 @@ class RequestWriter(Protocol):
 
 
 class ProviderOrigin(Struct, frozen=True):
-    """The provider that answers, and its address: named in failures."""
+    """The provider that answers, and its address, as failures name them."""
 
     provider_id: str
     host: str = ""
-    """With the port if its address has one; "" for a provider without an address."""
+    """Includes the port if the address has one; "" for a provider without an address."""
 
     def name_in(self, error: ProviderError) -> None:
-        """Puts it in an error, for people and as metadata `providerId` and `providerHost`. Not idempotent."""
+        """Adds it to an error: to the message, and as metadata `providerId` and `providerHost`. Not idempotent."""
         named = f"the provider {self.provider_id}" + (f" at {self.host}" if self.host else "")
         error.message = error.message.replace("the provider", named, 1)
         error.args = (error.message,)
@@ -203,7 +203,7 @@ class Provider(Protocol):
 
     provider_id: str
     origin: ProviderOrigin
-    """For errors that are found in its answers; those that `stream` raises have it already."""
+    """For errors that are found in its answers; errors that `stream` raises already name it."""
     api: str
     """The `api` of its configuration."""
 
@@ -214,8 +214,8 @@ class Provider(Protocol):
     def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
         """Calls the model once.
 
-        Returns an async generator; nothing is sent before its first item is asked for. It keeps the body no longer than
-        the provider needs to read it, so a request is sent once. Closing it (`aclose`, or
+        Returns an async generator; nothing is sent before its first item is requested. It keeps the body no longer than
+        the provider needs to read it, so a prepared request can be sent once only. Closing the generator (`aclose`, or
         cancelling the task that iterates it) ends the HTTP request at once.
 
         Raises:
@@ -266,7 +266,7 @@ class Providers(Protocol):
         ...
 
     def check(self, model: ModelRef) -> None:
-        """Checks that a model can be asked, as far as the configuration shows. Does no I/O and imports no SDK.
+        """Checks that a model can be called, as far as the configuration shows. Does no I/O and imports no SDK.
 
         Raises:
             UnknownModel: there is no such provider, or it offers only listed models and this one is not listed.
@@ -275,17 +275,17 @@ class Providers(Protocol):
         ...
 
     def check_options(self, model: ModelRef, options: GenerationOptions) -> None:
-        """Checks that the API of a checked model has what a generation is asked for. Does no I/O and imports no SDK.
+        """Checks that the API of a checked model supports the options. Does no I/O and imports no SDK.
 
         Raises:
-            InvalidRequest: it has not; names the option.
+            InvalidRequest: it does not; names the option.
         """
         ...
 
     async def get(self, provider_id: str) -> Provider:
-        """Returns the provider, made before its first use.
+        """Returns the provider, which is made on first use.
 
-        Making it imports its SDK and reads what is known about its models, without blocking the event loop.
+        That imports its SDK and reads the known facts about its models, without blocking the event loop.
 
         Raises:
             UnknownModel: there is no such provider.
@@ -294,7 +294,7 @@ class Providers(Protocol):
         ...
 
     def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
-        """Returns what the usage costs; None when the model's price is unknown. Does no I/O after `get`."""
+        """Returns the cost of the usage; None when the model's price is unknown. Does no I/O after `get`."""
         ...
 
     def capabilities(self, model: ModelRef) -> tuple[str, ...] | None:

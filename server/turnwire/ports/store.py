@@ -5,7 +5,7 @@ the calls of `commit`: they get their sequences and are published in that order,
 futures are done. A read never sees half a commit. A read of events or their bounds never shows an event that is not yet
 published, so a watcher that has read the log and joins the feed sees each event once.
 
-What is read by the id of a session is read for a tenant (`Store.of`): that of a caller, or of a turn that runs.
+Reads by the id of a session are reads of one tenant (`Store.of`): that of the caller, or of the turn that runs.
 """
 
 import os
@@ -47,10 +47,10 @@ from turnwire.ports.pages import (
 )
 
 ALL_SESSIONS = SessionFilter()
+"""Passes all sessions, most recently updated first."""
 
 MAX_RESTORABLE = 1_000
-"""Ids of messages that could be brought back, in one answer: about 40 KiB."""
-"""Those of a list without a filter, most recently updated first."""
+"""Maximum number of ids of restorable messages in one answer: about 40 KiB."""
 
 
 class StoredEvent(Struct, frozen=True):
@@ -60,7 +60,7 @@ class StoredEvent(Struct, frozen=True):
     frame: bytes | None
     """The encoded event; None when its session had no watch while the event was stored (`Watched`)."""
     tenant: str
-    """The owner of its session."""
+    """Owner of its session."""
 
 
 class StoredRequest(Struct, frozen=True):
@@ -85,20 +85,20 @@ class Moment(Struct, frozen=True):
     """A moment in the history of the log of all sessions."""
 
     timeline: str
-    """The start of the server in which it was: 16 hexadecimal digits, drawn by chance."""
+    """The start of the server to which it belongs: 16 random hexadecimal digits."""
     position: int
-    """How far the log was."""
+    """Newest position of the log at that moment."""
 
 
 class Standing(Enum):
-    """The validity of a cursor in the log as it is now."""
+    """The relation of a moment to the present log."""
 
     PAST = "past"
-    """All that had happened by then is part of the log's own history."""
+    """Everything that had happened by then is part of the log's own history."""
     REPLACED = "replaced"
     """The log has another history: it was restored from a backup that is older than the moment."""
     UNKNOWN = "unknown"
-    """The log does not know any more, for the server was started too often since."""
+    """The log does not know any more, because the server has been started too often since."""
 
 
 class FileIdentity(Struct, frozen=True):
@@ -114,7 +114,8 @@ class FileIdentity(Struct, frozen=True):
 
 
 Watched = Callable[[str, str], bool]
-"""Returns whether a session, by tenant and id, or all sessions of the tenant are watched. Called from any thread."""
+"""Returns whether a session, given by tenant and id, or all sessions of its tenant are watched. Called on any thread.
+"""
 
 Follower = Callable[[Commit, Committed], None]
 """Called on the event loop with each commit that became durable, in their order. Must not raise."""
@@ -139,10 +140,10 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def sessions(self, page: Page, wanted: SessionFilter = ALL_SESSIONS) -> SessionPage:
-        """Returns sessions of the tenant that pass a filter, in its order.
+        """Returns sessions of the tenant that pass a filter, in the filter's order.
 
-        `Page.max_bytes` counts at least what an answer has of them, which is without their tools. A page with a size
-        may be short, or empty, and have a next one: a filter looks at a bounded number of sessions for each.
+        `Page.max_bytes` counts at least the part of a session that an answer contains, which excludes its tools. A page
+        with a size may be short or empty and still have a next one, because each examines a bounded number of sessions.
 
         Raises:
             InvalidRequest: the page token is not of this listing.
@@ -161,11 +162,13 @@ class TenantStore(ArchivableStore, Protocol):
     async def caller_sizes(
         self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
     ) -> Mapping[str, int]:
-        """Returns the ids and bytes of the newest 100 messages with a call of one of these ids, up to 64 MiB."""
+        """Returns the ids and bytes of the newest messages that have one of these calls: at most 100, up to 64 MiB in
+        all.
+        """
         ...
 
     async def callers(self, session_id: str, message_ids: Collection[str]) -> tuple[Message, ...]:
-        """Returns those of the messages that the conversation has, the oldest first."""
+        """Returns those of the messages that the conversation has, oldest first."""
         ...
 
     async def messages(self, session_id: str, page: Page) -> MessagePage:
@@ -180,26 +183,28 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def history_bytes(self, session_id: str) -> int:
-        """Returns about how much memory the conversation takes, without reading it. Raises SessionNotFound."""
+        """Returns the approximate memory of the conversation in bytes, without reading it. Raises SessionNotFound."""
         ...
 
     async def conversation(self, session_id: str) -> Conversation:
-        """Returns a session with its whole conversation. Raises ConversationTooLarge."""
+        """Returns a session with its complete conversation. Raises ConversationTooLarge."""
         ...
 
     async def question(self, session_id: str, message_id: str) -> StoredQuestion:
-        """Returns a message with what StartTurn needs to know of it. Raises MessageNotFound, also for a hidden one."""
+        """Returns a message with the facts that StartTurn needs. Raises MessageNotFound, also for a hidden message."""
         ...
 
     async def question_bytes(self, session_id: str, message_id: str) -> int:
-        """Returns about what `question` reads, with the question of an answer; or 0. Raises SessionNotFound."""
+        """Returns the bytes that `question` reads, with the question of an answer; 0 for no message. Raises
+        SessionNotFound.
+        """
         ...
 
     async def alternatives(self, session_id: str, asked: AlternativesOf, page: Page) -> AlternativesPage:
-        """Returns the messages that share the one before them, on the path and off it, the oldest first.
+        """Returns the messages with the same message before them, on the path and off it, oldest first.
 
         Raises:
-            MessageNotFound: there is no such message, it waits, or it or one before it was taken back.
+            MessageNotFound: the message does not exist or waits, or it or one before it was taken back.
             InvalidRequest: the page token is not of this listing.
         """
         ...
@@ -214,7 +219,7 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def turn(self, session_id: str, turn_id: str) -> Turn:
-        """Returns a turn. Raises TurnNotFound when the session, if there is one, has no such turn."""
+        """Returns a turn. Raises TurnNotFound when the session exists and has no such turn."""
         ...
 
     async def turns(self, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
@@ -230,15 +235,15 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def restorable(self, session_id: str) -> tuple[str, ...]:
-        """Returns the ids of the messages that `ShowMessages` would bring back, in order: the first MAX_RESTORABLE."""
+        """Returns the ids of the messages that `ShowMessages` would restore, in order: the first MAX_RESTORABLE."""
         ...
 
     async def spent(self, session_id: str) -> Spent:
-        """Returns what the ended turns of a session have used."""
+        """Returns the usage of the ended turns of a session."""
         ...
 
     def account(self, at: datetime) -> Account:
-        """Returns the tenant's account with every commit whose future is done, and no other; costs little.
+        """Returns the tenant's account with every commit whose future is done, and no other. Cheap.
 
         Args:
             at: A moment of the day and the month whose usage counts; at most a month before the newest usage.
@@ -253,28 +258,28 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def search(self, search: Search, place: bytes, size: int) -> SearchPage:
-        """Returns a page of what a search finds among the messages that are complete and shown.
+        """Returns a page of the hits of a search among the messages that are complete and shown.
 
         Pages stay in order when messages are stored or removed meanwhile, and none repeats a hit.
 
         Args:
             search: The search, and the order of its hits.
             place: `SearchPage.next_place` of the page before; b"" for the first.
-            size: Most hits to return, at least 1; fewer when they are large.
+            size: Maximum number of hits, at least 1; fewer are returned when they are large.
 
         Raises:
             SessionNotFound: the tenant has no session of one of the ids.
-            SearchTooCostly: it takes too long.
-            TooManySearches: too many of the tenant, or of all, run or wait.
-            InvalidRequest: the place is not of such a search.
+            SearchTooCostly: the search takes too long.
+            TooManySearches: too many searches of the tenant, or of all tenants, run or wait.
+            InvalidRequest: `place` is not of such a search.
         """
         ...
 
     async def open_calls(self, session_id: str, tools: frozenset[str], page: Page) -> OpenCallPage:
         """Returns a page of the calls that clients may run (`ToolUse.awaits_client`) in turns that have not ended.
 
-        They come in the order in which they became so. It costs what the open calls of the tenant do, however long its
-        conversations are. `page` has a size.
+        They come in the order in which they became ready to run. The cost depends on the open calls of the tenant, not
+        on the length of its conversations. `page` has a size.
 
         Args:
             session_id: The session; "" for all of the tenant's.
@@ -293,12 +298,12 @@ class TenantStore(ArchivableStore, Protocol):
     async def open_permissions(self, session_id: str | None, page: Page) -> PermissionPage:
         """Returns the open permission requests of a session, or of all the tenant's when None, oldest first.
 
-        If the request after which a page of all sessions continues was deleted with its session, the page is the first
-        again.
+        If the request after which a page of all sessions continues was deleted with its session, the first page is
+        returned again.
 
         Raises:
             SessionNotFound: the tenant has no such session.
-            InvalidRequest: the token is not from this listing.
+            InvalidRequest: the page token is not of this listing.
         """
         ...
 
@@ -315,7 +320,7 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def pending_questions(self, session_id: str) -> tuple[HeldQuestion, ...]:
-        """Returns the questions of a session that are open or whose call has yet to go on, oldest first."""
+        """Returns the questions of a session that are open or whose call has yet to resume, oldest first."""
         ...
 
     async def session_file(self, session_id: str, sha256: str) -> bytes | None:
@@ -327,15 +332,15 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def session_bounds(self, session_id: str) -> Bounds:
-        """Returns which sequences of a session are kept."""
+        """Returns the range of a session's sequences that is kept."""
         ...
 
     async def log_bounds(self) -> Bounds:
-        """Returns which positions of the tenant's log are kept, but for single sessions that lost old ones."""
+        """Returns the range of the tenant's log that is kept, apart from single sessions that lost old events."""
         ...
 
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
-        """Returns a page of a session's events after a sequence; about 64 KiB are read.
+        """Returns a page of a session's events after a sequence; reads about 64 KiB.
 
         At the end of the log `last` equals `after`.
 
@@ -347,7 +352,9 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
-        """Returns a page of the events of all the tenant's sessions after a position; else as `session_events`."""
+        """Returns a page of the events of all the tenant's sessions after a position; otherwise like
+        `session_events`.
+        """
         ...
 
 
@@ -355,24 +362,28 @@ class Store(Protocol):
     """Keeps the sessions of all tenants. Every method may raise a `StorageError`. Reads are safe to cancel."""
 
     def of(self, tenant: str) -> TenantStore:
-        """Returns the only reads of what a tenant has."""
+        """Returns the store as one tenant sees it: the only way to read what the tenant has."""
         ...
 
     def commit(self, commit: Commit) -> "Future[Committed]":
-        """Stores one unit of work. This call fixes its place in the order; await the future to know that it is durable.
+        """Stores one unit of work. The call fixes its position in the order; await the future to know that it is
+        durable.
 
         Commits waiting at the same time share one transaction, but each succeeds or fails alone. The future is done
-        when the unit is durable and published. Cancelling it changes nothing: a unit is stored whole or not at all.
+        when the unit is durable and published. Cancelling it changes nothing: a unit is stored completely or not at
+        all.
 
         Raises:
             SessionNotFound: the tenant has no such session (any more) and the commit does not create it.
-            IdTaken: something that the commit creates has an id of something else.
+            IdTaken: something that the commit creates has an id that is taken.
             StaleVersion: the session's settings were changed since they were read.
         """
         ...
 
     def follow(self, follower: Follower) -> None:
-        """Calls a function for each further durable commit, before it is published and before its future is done."""
+        """Registers a function to call with each further durable commit, before it is published and its
+        future is done.
+        """
         ...
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
@@ -380,15 +391,17 @@ class Store(Protocol):
         ...
 
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
-        """Returns the messages of a turn in order: its newest answer with parts has them, the others come without."""
+        """Returns the messages of a turn in order. Only the newest answer that has parts comes with them."""
         ...
 
     async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
-        """Returns what is remembered of a request of that name by the principal's tenant and subject."""
+        """Returns the remembered answer to a request of that name by the principal's tenant and subject; None without
+        one.
+        """
         ...
 
     async def removals(self) -> None:
-        """Returns when nothing is left of the sessions that were removed before; not of later ones. Safe to cancel."""
+        """Returns when nothing is left of the sessions removed before this call. Safe to cancel."""
         ...
 
     @property
@@ -398,15 +411,19 @@ class Store(Protocol):
 
     @property
     def token_key(self) -> bytes:
-        """32 random bytes that stay the same for as long as the data is kept: seals what callers give back."""
+        """32 random bytes that stay the same for as long as the data is kept: the key that seals tokens which callers
+        return.
+        """
         ...
 
     def moment(self, tenant: str) -> Moment:
-        """Returns a moment by which all that is published of the tenant had happened. Others do not move it."""
+        """Returns a moment by which everything published of the tenant had happened. Other tenants do not
+        advance it.
+        """
         ...
 
     async def moment_after_reads(self, tenant: str, session_id: str) -> Moment:
-        """Like `moment`, for all that a read of the tenant's session has answered by now, published or not."""
+        """Like `moment`, for everything that a read of the tenant's session has returned by now, published or not."""
         ...
 
     def standing(self, moment: Moment) -> Standing:

@@ -16,12 +16,12 @@ class SourceState(StrEnum):
     CONNECTING = "connecting"
     READY = "ready"
     FAILED = "failed"
-    """It could not be reached; the server tries again."""
+    """It could not be reached; the server retries."""
     STOPPED = "stopped"
 
 
 class ToolSource(Struct, frozen=True, kw_only=True):
-    """Where tools come from."""
+    """A source of tools."""
 
     name: str
     """Unique; the names of its tools begin with it."""
@@ -31,11 +31,11 @@ class ToolSource(Struct, frozen=True, kw_only=True):
 
 
 def no_such_tool(name: str, sources: Iterable[ToolSource] = ()) -> str:
-    """Returns why there is no tool of that name, for the model: its source may be starting, or out of reach.
+    """Returns why no tool has this name, for the model: its source may be starting, or out of reach.
 
     Args:
         name: Name of the tool.
-        sources: The sources that may have it, as they are.
+        sources: The sources that may have it, in their present state.
     """
     prefix, dot, _ = name.partition(".")
     for source in sources:
@@ -75,12 +75,12 @@ class ToolOutcome(Struct, frozen=True, kw_only=True):
 
 
 class NewQuestion(Struct, frozen=True, kw_only=True):
-    """A question of a tool to a person. Not validated yet."""
+    """A question of a tool to a person, not validated yet."""
 
     prompt: str
     form: SchemaForm | LinkForm
     completed: asyncio.Event | None = None
-    """Set when the source learns that the person has done what the link is for; None when it would not learn it."""
+    """Set when the source learns that the person has done what the link is for; None if the source cannot learn it."""
 
 
 class QuestionRefused(Exception):
@@ -88,7 +88,7 @@ class QuestionRefused(Exception):
 
 
 class ToolPause(Struct, frozen=True, kw_only=True):
-    """A call that has ended with questions, and resumes as a new one when they are closed."""
+    """A call that ended with questions, and resumes as a new call when they are closed."""
 
     questions: tuple[tuple[str, NewQuestion], ...]
     """At least one, each with the tool's own name for it."""
@@ -122,14 +122,14 @@ class ServerTools(Protocol):
     def tools(self) -> tuple[ServerTool, ...]:
         """Returns the tools of all sources, ordered by name.
 
-        A source that is out of reach keeps its tools: what a model is offered must not flicker.
+        A source that is out of reach keeps its tools: the list of tools that models get must not flicker.
         """
         ...
 
     async def wait_discovered(self) -> None:
-        """Returns when each source has connected or failed once, which has a time limit from the start on.
+        """Returns when each source has connected or failed once; the time for that is limited from the start on.
 
-        Without this wait a turn right after the start would miss tools that appear a moment later. Safe to cancel.
+        Without this wait, a turn right after the start would miss tools that appear a moment later. Safe to cancel.
         """
         ...
 

@@ -1,1 +1,1 @@
-"""The identity of callers: the facts that a listener has on a caller, and the store of Turnwire's own tokens."""
+"""The identity of callers: what a listener knows about a caller, and the store of Turnwire's own tokens."""

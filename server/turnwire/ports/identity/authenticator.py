@@ -7,11 +7,11 @@ from msgspec import Struct
 from turnwire.domain.principal import Principal
 
 MAX_CREDENTIAL_BYTES = 8192
-"""Longer values of `authorization` are refused unread. Tokens of large organisations have up to about 5 KiB."""
+"""Longer values of `authorization` are rejected unread. Tokens of large organisations have up to about 5 KiB."""
 
 
 NAME_KINDS = ("DNS", "email", "URI")
-"""Kinds of alternative names that can name somebody."""
+"""Kinds of alternative names that can name a person or a service."""
 
 
 class ClientCertificate(Struct, frozen=True):
@@ -20,13 +20,12 @@ class ClientCertificate(Struct, frozen=True):
     common_name: str
     """CN of the certificate's subject, or ""."""
     alternative_name: str
-    """The first subject alternative name behind its kind (`NAME_KINDS`), such as "DNS:ci.example". It is "" when there
-    is none, when it is of another kind, and when a name of another kind has the same text, which gRPC does not tell
-    apart."""
+    """The first subject alternative name, after its kind (`NAME_KINDS`), such as "DNS:ci.example". "" if there is none,
+    if it is of another kind, or if a name of another kind has the same text, because gRPC does not distinguish them."""
 
 
 class Caller(Protocol):
-    """The facts that a listener has on the sender of one call. Methods are cheap to skip, not cheap to call."""
+    """Facts that a listener knows about the sender of one call. A method costs time only when it is called."""
 
     @property
     def authorization(self) -> str | None:
@@ -43,11 +42,13 @@ class Caller(Protocol):
 
     @property
     def metadata_bytes(self) -> int:
-        """How much the caller has sent before its request: names and values of metadata or headers."""
+        """Size of what the caller sent before its request: names and values of metadata or headers."""
         ...
 
     def connection(self) -> str:
-        """Returns what is equal for calls of one connection, and nothing else; "" if it is unknown. Only for limits."""
+        """Returns a text that is equal for calls of one connection only; "" if the connection is unknown. Only for
+        limits.
+        """
         ...
 
     def certificate(self) -> ClientCertificate | None:

@@ -1,1 +1,1 @@
-"""Moving conversations in and out: archives, and the uploads in which they come."""
+"""Moving conversations in and out: archives, and the uploads that carry them."""

@@ -1,6 +1,6 @@
 """Formats of archives, as an import reads and an export writes them.
 
-Adapters are pure but for the stream that they read, and run on any thread.
+Adapters are pure except for the stream that they read, and run on any thread.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,29 +15,32 @@ class ArchiveReader(Protocol):
 
     @property
     def keeps_ids(self) -> bool:
-        """True for the format of Turnwire itself, whose ids are kept where they are free. All others get new ones."""
+        """True for Turnwire's own format, whose ids are kept where they are free. Ids from other formats
+        are replaced.
+        """
         ...
 
     def read(self, source: BinaryIO, options: Mapping[str, str]) -> Iterator[Record | ImportProblem]:
-        """Yields the records of an archive, and what could not be carried, where it was found.
+        """Yields the records of an archive, and a problem wherever something could not be imported.
 
-        Uses memory for one record, or for one conversation where the format needs it, and never for the archive. It has
-        a bound for everything that the archive could make large: lines, depth, count and size of what is unpacked.
+        Uses memory for one record, or for one conversation where the format requires it, and never for the whole
+        archive. Everything that an archive could make large has a limit: lines, depth, and count and size of unpacked
+        files.
 
         Args:
-            source: The archive, from its beginning; can seek. How far it was read shows the progress.
+            source: The archive, at its beginning; seekable. Its position shows the progress.
             options: The caller's options, by name.
 
         Raises:
-            ArchiveInvalid: the archive is not of this format, of a newer version, cut, damaged or over a bound. Where
-                and why is in the error. What was yielded before must not be kept.
+            ArchiveInvalid: the archive is not of this format, of a newer version, cut off, damaged or over a limit. The
+                error says where and why. Records that were yielded before must not be kept.
             InvalidRequest: an option is unknown or wrong.
         """
         ...
 
 
 class ArchiveWriter(Protocol):
-    """Writes one archive of one format. Calls come in the order of the records."""
+    """Writes one archive of one format. The records are passed in their order."""
 
     @property
     def mime(self) -> str:
@@ -45,7 +48,7 @@ class ArchiveWriter(Protocol):
         ...
 
     def write(self, record: Record) -> bytes:
-        """Returns what the record adds to the archive; b"" where that comes later or the format has no place for it."""
+        """Returns the bytes that the record adds; b"" if they come later or the format cannot hold the record."""
         ...
 
     def end(self) -> bytes:
@@ -59,4 +62,4 @@ class ArchiveFormat:
 
     reader: ArchiveReader | None = None
     make_writer: Callable[[bool], ArchiveWriter] | None = None
-    """Makes the writer of one archive. Takes whether its records have the bytes of files."""
+    """Makes the writer of one archive. The argument says whether its records include the bytes of files."""

@@ -1,4 +1,4 @@
-"""The store's operations on whole sessions: it reads them for archives, and finds which ids are free for them."""
+"""The store's operations on whole sessions: reads them for archives, and finds the ids that are free for them."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -11,7 +11,7 @@ from turnwire.domain.conversation.sessions import Session
 
 
 class SessionNames(Struct, frozen=True):
-    """Ids that a session would bring along."""
+    """The ids in a session that is to be imported."""
 
     session_id: str = ""
     turn_ids: tuple[str, ...] = ()
@@ -26,16 +26,17 @@ class SessionArchive(Protocol):
     async def records(self, session_id: str, *, include_files: bool) -> AsyncGenerator[tuple[Record, ...]]:
         """Yields the records of a session in small batches; their memory does not grow with the session.
 
-        Without waiting messages. While a turn runs, the session ends before the first message that is not complete, and
-        the turn counts as interrupted. Turns come before messages, a file before the first message that names it.
-        The store keeps the moment until the generator is closed, so nothing slow may wait between two batches.
+        Waiting messages are left out. While a turn runs, the session ends before the first message that is not
+        complete, and the turn counts as interrupted. Turns come before messages, a file before the first message that
+        names it. The store keeps its snapshot until the generator is closed, so nothing slow may happen between two
+        batches.
 
         Args:
             session_id: The session.
-            include_files: Whether there are records of files.
+            include_files: Whether to yield records of files.
 
         Raises:
-            SessionNotFound: there is no such session any more.
+            SessionNotFound: the session does not exist any more.
             StorageError: it could not be read.
         """
         yield ()
@@ -45,7 +46,7 @@ class ArchivableStore(Protocol):
     """Whole sessions of one tenant; a part of `ports.store.TenantStore`."""
 
     async def session_ids(self) -> tuple[str, ...]:
-        """Returns the ids of all sessions in the order of their creation; those of one moment by id."""
+        """Returns the ids of all sessions in the order of their creation; ids of one moment are sorted."""
         ...
 
     async def known_sessions(self, session_ids: Sequence[str]) -> tuple[Session, ...]:
@@ -53,16 +54,16 @@ class ArchivableStore(Protocol):
         ...
 
     async def stored_files(self, hashes: Sequence[str]) -> frozenset[str]:
-        """Returns those of some digests of which the tenant has the bytes. Does not read these."""
+        """Returns those of the digests whose bytes the tenant has. Does not read the bytes."""
         ...
 
     async def is_taken(self, names: SessionNames) -> bool:
-        """Returns whether something else has one of these ids, whatever tenant has it.
+        """Returns whether one of these ids belongs to something else, in any tenant.
 
         A deleted session of the same tenant leaves its id free.
         """
         ...
 
     def archive(self) -> AbstractAsyncContextManager[SessionArchive]:
-        """Returns what reads whole sessions, apart from all other reads. Raises StorageError when it is entered."""
+        """Returns a reader of whole sessions, separate from all other reads. Raises StorageError when it is entered."""
         ...

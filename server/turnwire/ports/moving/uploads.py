@@ -1,9 +1,8 @@
-"""Uploads: bytes that a client sends in pieces, kept until they are used up or expire.
+"""Uploads: bytes that a client sends in pieces, kept until they are used or expire.
 
-An upload grows at its end only. Its last bytes seal it; it is complete once its digest is stored too. What a future of
-`UploadStore` has answered is durable: it survives a crash of the server and of the machine.
-
-An upload is found by its tenant and its id, as a session is (`turnwire.ports.store`).
+An upload grows only at its end. Its last bytes seal it; it is complete once its digest is stored too. When a future of
+`UploadStore` is done, its change is durable: it survives a crash of the server and of the machine. An upload is found
+by its tenant and its id, as a session is (`turnwire.ports.store`).
 """
 
 from asyncio import Future
@@ -26,20 +25,20 @@ class Upload(Struct, frozen=True, kw_only=True):
     mime: str = ""
     filename: str = ""
     size_bytes: int = 0
-    """As announced; 0 when it was not."""
+    """The announced size; 0 if none was announced."""
     received_bytes: int = 0
-    """The next bytes have this offset."""
+    """Also the offset of the next bytes."""
     is_sealed: bool = False
-    """Whether the last bytes have come. It does not grow any more."""
+    """Whether the last bytes have arrived. A sealed upload does not grow."""
     sha256: str = ""
     """Lower-case hexadecimal digest of all bytes; "" until the upload is complete."""
     created_at: datetime
     expires_at: datetime
-    """It is removed after this moment."""
+    """The upload is removed after this moment."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether all bytes have come and their digest is known."""
+        """Whether all bytes have arrived and their digest is known."""
         return bool(self.sha256)
 
 
@@ -50,7 +49,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
     """Offset of the first byte; from 0."""
     data: bytes
     is_last: bool = False
-    """Whether nothing follows."""
+    """Whether these are the last bytes."""
 
     @property
     def end(self) -> int:
@@ -62,19 +61,19 @@ class UploadLimits(Struct, frozen=True, kw_only=True):
     """The limits of a tenant when an upload is added."""
 
     max_uploads: int
-    """Uploads, with the new one."""
+    """Maximum number of uploads, the new one included."""
     max_removed_bytes: int
-    """Bytes of removed uploads that still take space. Without this bound, who uploads and removes faster than space is
-    freed would have more than its quota."""
+    """Maximum bytes of removed uploads that still take space. Without this limit, a tenant that uploads and removes
+    faster than space is freed would exceed its quota."""
     max_stored_bytes: int = 0
-    """All that it stores, with the announced bytes of the new one; 0 sets no limit."""
+    """Maximum bytes that the tenant stores, with the announced bytes of the new upload; 0 sets no limit."""
 
 
 class UploadStore(Protocol):
     """Keeps the uploads of all tenants. Every method may raise a `StorageError`.
 
-    Methods that return a future fix the place of their change in the order of all commits; the future is done when the
-    change is durable and counts in the tenant's account (`TenantStore.account`). It must not be cancelled.
+    Methods that return a future fix the position of their change in the order of all commits; the future is done when
+    the change is durable and counts in the tenant's account (`TenantStore.account`). It must not be cancelled.
     """
 
     def create(self, upload: Upload, limits: UploadLimits, record: RecordRequest | None) -> "Future[Upload]":
@@ -87,15 +86,15 @@ class UploadStore(Protocol):
                 (`Store.request`). None when the request has no name.
 
         Raises:
-            TooManyUploads: the tenant would have more, or has more that is being removed.
-            QuotaExceeded: it would store more.
+            TooManyUploads: the tenant would have too many, or too many of its removed bytes still take space.
+            QuotaExceeded: the tenant would store more than it may.
         """
         ...
 
     def write(
         self, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime, max_stored_bytes: int = 0
     ) -> "Future[Upload]":
-        """Stores bytes at the end, and when the upload expires. Idempotent: stored bytes are compared and stay.
+        """Stores bytes at the end, and the new expiry. Idempotent: bytes that are already stored are compared and stay.
 
         Args:
             tenant: The tenant of the upload.
@@ -105,13 +104,13 @@ class UploadStore(Protocol):
             max_stored_bytes: Maximum stored bytes of the tenant; 0 sets no limit.
 
         Returns:
-            The upload as it is then.
+            The upload after the change.
 
         Raises:
             UploadNotFound: the tenant has no such upload.
-            UploadOffsetOutOfRange: bytes would be missing before these ones, or the upload is sealed before their end.
+            UploadOffsetOutOfRange: bytes before these are missing, or the upload is sealed before their end.
             QuotaExceeded: the tenant would store more than it may.
-            InvalidRequest: `data` differs from what is stored at its place, or bytes follow those of the last chunk.
+            InvalidRequest: `data` differs from the bytes stored at its offset, or bytes follow the last chunk.
         """
         ...
 
@@ -120,7 +119,7 @@ class UploadStore(Protocol):
         ...
 
     def remove(self, tenant: str, upload_id: str) -> "Future[None]":
-        """Removes an upload. Its bytes stop to count at once; the space is free a little later.
+        """Removes an upload. Its bytes stop counting at once; their space is freed a little later.
 
         Raises:
             UploadNotFound: the tenant has no such upload.
@@ -128,7 +127,7 @@ class UploadStore(Protocol):
         ...
 
     def remove_expired(self, now: datetime) -> "Future[int]":
-        """Removes the uploads of all tenants that have expired, at most 100. Returns how many it removed."""
+        """Removes at most 100 expired uploads of all tenants. Returns the number of them."""
         ...
 
     async def upload(self, tenant: str, upload_id: str, *, used_too: bool = False) -> Upload:
@@ -137,8 +136,8 @@ class UploadStore(Protocol):
         Args:
             tenant: The tenant of the upload.
             upload_id: Its id.
-            used_too: Whether to return one that a commit has used (`ports.commit.UseUpload`) a while ago at most.
-                Nothing else finds it, and it has no bytes.
+            used_too: Whether to return one that a commit has used (`ports.commit.UseUpload`), for as long as it is
+                remembered. No other method finds it, and it has no bytes.
 
         Raises:
             UploadNotFound: the tenant has no such upload.
@@ -146,9 +145,9 @@ class UploadStore(Protocol):
         ...
 
     def pieces(self, tenant: str, upload_id: str) -> AsyncIterator[bytes]:
-        """Yields the bytes, in order, as pieces of at most 1 MiB. Safe to cancel and to leave.
+        """Yields the bytes, in order, as pieces of at most 1 MiB. Safe to cancel, and to abandon half way.
 
-        Each piece is read when it is asked for, so that a large upload costs the memory of one piece.
+        Each piece is read when it is requested, so a large upload takes the memory of one piece.
 
         Raises:
             UploadNotFound: the tenant has no such upload, or it was removed meanwhile.

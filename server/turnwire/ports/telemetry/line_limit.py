@@ -1,15 +1,15 @@
-"""How many lines the log gets about things that strangers or libraries can make happen as often as they like."""
+"""A limit on the log lines about things that strangers or libraries can cause at any rate."""
 
 import time
 from collections.abc import Callable
 
 LINES_A_SECOND = 10
-"""Lines about refused callers, and as many about calls without credentials and of each library: enough to see who it
-is, too few to fill a disk."""
+"""Maximum lines about rejected callers, and likewise about calls without credentials and of each library: enough to
+find the cause, too few to fill a disk."""
 
 
 class LineLimit:
-    """Lets a few log lines through in each second, and counts the others."""
+    """Lets a few log lines pass in each second, and counts the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, lines_a_second: int = LINES_A_SECOND) -> None:
         """Takes the clock, in seconds."""
@@ -20,7 +20,7 @@ class LineLimit:
         self._unlogged = 0
 
     def take(self) -> int | None:
-        """Returns how many lines were left out since the last one; None if this one is left out too."""
+        """Returns the number of lines left out since the last one; None if this line is left out too."""
         second = int(self._clock())
         if second != self._second:
             self._second, self._lines = second, 0

@@ -1,7 +1,7 @@
-"""Reports of the server's work: for logs, metrics and nothing else.
+"""Reports of the server's work, for logs and metrics only.
 
-Each report is one call at the end of something: of an RPC, a turn, a step, a model call, a tool call, a transaction.
-Nothing is reported for a single delta or event. Reports hold no prompts, answers, tool output or keys.
+Each report is one call at the end of something: of an RPC, a turn, a step, a model call, a tool call, a transaction. No
+report is made for a single delta or event. Reports hold no prompts, answers, tool output or keys.
 """
 
 from datetime import timedelta
@@ -17,20 +17,20 @@ CLIENT_TOOLS = "client"
 
 
 class ModelCallEnd(Struct, frozen=True, kw_only=True):
-    """One attempt to get an answer of a model ended. An attempt that was cancelled is not reported."""
+    """An attempt to get a model's answer ended. An attempt that was cancelled is not reported."""
 
     turn: Turn
     """The turn that needs the answer, or the summary."""
     model: ModelRef
-    """The model that was asked."""
+    """The called model."""
     attempt: int = 1
     """From 1 for each model."""
     failure: ProviderError | None = None
     """None when the provider finished its answer."""
     retry_delay: timedelta | None = None
-    """How long the server waits before it asks the same model again; None when it does not ask it again."""
+    """Delay before the server calls the same model again; None if it does not."""
     fallback: ModelRef | None = None
-    """The model that is asked next, at once; None when no other model is asked."""
+    """The model that is called next, at once; None if there is none."""
     seconds: float
     """From the request to the end of the answer."""
     first_output_seconds: float | None = None
@@ -38,30 +38,30 @@ class ModelCallEnd(Struct, frozen=True, kw_only=True):
 
 
 class ToolCallEnd(Struct, frozen=True, kw_only=True):
-    """A tool gave its result, or the time for it passed. Calls that never ran are not reported."""
+    """A tool gave its result or ran out of time. Calls that never ran are not reported."""
 
     source: str
     """The name of an MCP server, or `CLIENT_TOOLS`."""
     is_error: bool
     seconds: float
-    """How long the tool ran; for a tool of the client, since the client could answer the call."""
+    """Time that the tool ran; for a tool of the client, the time since the client could answer the call."""
 
 
 class BatchEnd(Struct, frozen=True, kw_only=True):
     """One transaction ended."""
 
     commits: int
-    """Units of work in it."""
+    """Number of units of work in it."""
     failed: int
-    """How many of them were not stored."""
+    """Number of them that were not stored."""
     seconds: float
-    """How long the transaction took."""
+    """Duration of the transaction."""
     longest_seconds: float
-    """From the call of the oldest of its commits until that was stored."""
+    """Time from the call of the oldest of its commits until that was stored."""
 
 
 class Observer:
-    """Receives the reports, and ignores them: a base of those that do not.
+    """Receives the reports and ignores them; the base class of observers.
 
     Every method returns at once, never raises, and is called on the event loop only.
     """

@@ -1,11 +1,11 @@
 """Traces: what the server does for one call, as spans that begin and end.
 
-`Tracer` and `Span` do nothing themselves: they are what runs when tracing is off, and cost a call or two. An adapter
-(`turnwire.telemetry.tracing`) overrides them. A span that is entered with `with` is the current one of its task, and of
-the tasks that start meanwhile; spans that start then belong to it.
+`Tracer` and `Span` do nothing themselves: they are used when tracing is off, and cost a call or two. An adapter
+(`turnwire.telemetry.tracing`) overrides them. A span that is entered with `with` is the current span of its task and of
+the tasks that start meanwhile; spans that start then become its children.
 
 The current span is kept here and not in the context of OpenTelemetry, because libraries read that one: the SDKs of MCP
-and of providers would send the trace to their servers unasked.
+and of providers would send the trace to their servers unrequested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ Attributes = Mapping[str, Value | None]
 
 
 class SpanKind(StrEnum):
-    """Which side of a call a span describes."""
+    """The side of a call that a span describes."""
 
     INTERNAL = "internal"
     SERVER = "server"
@@ -34,12 +34,12 @@ class Span:
 
     @property
     def is_recording(self) -> bool:
-        """Whether attributes are kept: ask before computing costly ones."""
+        """Whether attributes are kept; check it before computing costly ones."""
         return False
 
     @property
     def traceparent(self) -> str:
-        """The place of this span in its trace, as the W3C header `traceparent`; "" when it is part of no trace."""
+        """The position of this span in its trace, as the W3C header `traceparent`; "" when it is part of no trace."""
         return ""
 
     @property
@@ -53,7 +53,7 @@ class Span:
         return ""
 
     def set(self, attributes: Attributes) -> None:
-        """Adds attributes; later values replace earlier ones. Without effect once the span has ended."""
+        """Adds attributes; later values replace earlier ones. Has no effect once the span has ended."""
 
     def fail(self, error_type: str) -> None:
         """Marks the work as failed.
@@ -133,12 +133,12 @@ _current: ContextVar[Span] = ContextVar("turnwire_span", default=NO_SPAN)
 
 
 def current_span() -> Span:
-    """Returns the span that the current task works for."""
+    """Returns the current span of the task."""
     return _current.get()
 
 
 def leave_trace() -> None:
-    """Makes the current task part of no trace: for a task that outlives the work which started it."""
+    """Detaches the current task from its trace: for a task that outlives the work that started it."""
     _current.set(NO_SPAN)
 
 

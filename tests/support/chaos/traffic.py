@@ -1,4 +1,4 @@
-"""What happens in the session that a client follows: the commands of the table, texts that stream, and kills."""
+"""The traffic in the session that a client follows: the commands of the table, texts that stream, and kills."""
 
 import asyncio
 import random

@@ -9,7 +9,7 @@ from turnwire.domain.errors import QuotaExceeded
 from turnwire.domain.money import Consumption, Usage, usd
 
 QUARTER_SECONDS = 900
-"""Usage is kept by quarter of an hour: the days of every time zone in use begin with one."""
+"""Usage is summed by quarter of an hour, because the days of every time zone in use begin with one."""
 
 
 class Spending(Struct, frozen=True, kw_only=True):
@@ -77,18 +77,18 @@ def check_count(
     *,
     retry_after: timedelta | None = None,
 ) -> None:
-    """Refuses what would go over a quota.
+    """Rejects an addition that would exceed a quota.
 
     Args:
         tenant: The tenant of the quota.
         quota: Its name.
-        limit: The most that the tenant may have; None and 0 set no limit.
+        limit: The maximum for the tenant; None and 0 set no limit.
         used: The amount in use.
         adding: The amount that would be added.
-        retry_after: When to try again; None when waiting alone does not help.
+        retry_after: Delay before a retry; None when waiting alone does not help.
 
     Raises:
-        QuotaExceeded: it would.
+        QuotaExceeded: the sum is over the limit.
     """
     if limit and used + adding > limit:
         raise exceeded(tenant, quota, limit, used, retry_after)
@@ -104,7 +104,7 @@ def exceeded(
 
 
 class UsageDimension(StrEnum):
-    """By what usage is grouped."""
+    """A key by which usage is grouped."""
 
     DAY = "day"
     MODEL = "model"
@@ -116,8 +116,8 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
     """A query for sums of usage."""
 
     periods: tuple[tuple[datetime, datetime], ...]
-    """In order and without overlap; beginning and end of each, the end exclusive, at quarters of an hour. Each has rows
-    of its own."""
+    """In order and without overlap; beginning and exclusive end of each, at quarters of an hour. Each period has its
+    own rows."""
     group_by: frozenset[UsageDimension] = frozenset()
 
 

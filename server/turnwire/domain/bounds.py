@@ -17,4 +17,4 @@ QuotaLimit = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 """A duration in seconds: more than 0, at most a day."""
 Share = Annotated[float, Meta(ge=0, le=1)]
-"""A part of a whole, from 0 to 1."""
+"""A share of something, from 0 to 1."""

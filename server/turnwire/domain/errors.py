@@ -46,7 +46,7 @@ from typing import ClassVar, Self
 
 
 def limit_facts(limit: str, value: float) -> dict[str, str]:
-    """Returns the metadata that every refusal by a limit has.
+    """Returns the metadata that every rejection by a limit has.
 
     Args:
         limit: The name of the limit: a key of docs/reference/limits.md such as "files.max_bytes", or a constant.
@@ -67,7 +67,7 @@ class DomainError(Exception):
         """Args:
         message: A sentence for people. `metadata` also has every variable part of it.
         metadata: Facts by lowerCamelCase key.
-        retry_after: How long to wait before a retry; None when a retry will not help or the time is unknown.
+        retry_after: Delay before a retry; None when a retry will not help or the time is unknown.
         """
         super().__init__(message)
         self.message = message
@@ -112,7 +112,7 @@ class PermissionDenied(DomainError):
 
     @classmethod
     def of(cls, text: str, role: str, required: str) -> "PermissionDenied":
-        """Creates the error of a caller with a role, for what needs another one."""
+        """Creates the error for a caller whose role is not the required one."""
         return cls(f"{text}, and the caller is a {role}", {"role": role, "requiredRole": required})
 
 
@@ -130,14 +130,14 @@ class LimitReached(DomainError):
             limit: The name of the limit: a key such as "limits.max_watchers" (docs/reference/limits.md), or a constant.
             value: The value of the limit.
             text: A sentence for people.
-            retry_after: When it may be allowed again; None where it is unknown: a second is sent then.
+            retry_after: Delay before a retry; None where it is unknown, and one second is sent.
             facts: More metadata.
         """
         return cls(text, {**limit_facts(limit, value), **facts}, retry_after)
 
 
 class TooManyCalls(LimitReached):
-    """Too many calls run, or what they have sent is too much; metadata limit and limitValue."""
+    """Too many calls run, or their requests have too many bytes; metadata limit and limitValue."""
 
     subject = "calls"
 
@@ -257,12 +257,12 @@ class SessionMoving(DomainError):
 
 
 class OutcomeUnknown(DomainError):
-    """The node that carried the call out was lost: what was asked for is stored, or it is not."""
+    """The node that carried the call out was lost: its change may or may not be stored."""
 
     reason = "OUTCOME_UNKNOWN"
 
     def __init__(self) -> None:
-        """Suggests to repeat the call, which under the same request_id is carried out once."""
+        """Suggests repeating the call, which is carried out once under the same request_id."""
         super().__init__(
             "the connection to the node that carried this out was lost: repeat the call under the same request_id",
             retry_after=timedelta(seconds=1),
@@ -411,7 +411,7 @@ class StoredFileNotFound(NotFound):
 
 
 class UploadNotFound(NotFound):
-    """No such upload: it never was, was used up or deleted, or has expired."""
+    """No such upload: it never existed, was used or deleted, or has expired."""
 
     reason = "UPLOAD_NOT_FOUND"
     resource_type = "upload"
@@ -427,7 +427,7 @@ class WrongState(DomainError):
 
 
 class TurnInProgress(WrongState):
-    """A turn is running and the caller asked not to wait."""
+    """A turn is running and the caller chose not to wait."""
 
     reason = "TURN_IN_PROGRESS"
 
@@ -488,12 +488,12 @@ class ToolCallNotReady(WrongState):
 
 
 class LeaseLost(WrongState):
-    """The lease of a tool call has ended; metadata leaseId, and holder when somebody else holds the call now."""
+    """The lease of a tool call has ended; metadata leaseId, and holder when another client holds the call now."""
 
     reason = "LEASE_LOST"
 
     def __init__(self, tool_call_id: str, lease_id: str, holder: str = "") -> None:
-        """Takes the call, the lease that was given, and the holder of the call's lease; "" for none."""
+        """Takes the call, the lease in the request, and the present holder of the call; "" for none."""
         now = f"; {holder!r} has claimed it" if holder else ""
         super().__init__(f"lease {lease_id!r} of tool call {tool_call_id!r} has ended{now}", tool_call_id)
         self.metadata["leaseId"] = lease_id
@@ -507,7 +507,7 @@ class LeaseHeld(WrongState):
     reason = "LEASE_HELD"
 
     def __init__(self, tool_call_id: str, holder: str, left: timedelta) -> None:
-        """Takes the call, who holds it, and how long the lease lasts unless it is renewed."""
+        """Takes the call, its holder, and the time until the lease ends unless it is renewed."""
         super().__init__(f"{holder!r} has claimed tool call {tool_call_id!r}", tool_call_id)
         self.metadata["holder"] = holder
         self.retry_after = left
@@ -555,12 +555,12 @@ class SequenceInFuture(PositionUnavailable):
 
 
 class UploadOffsetOutOfRange(DomainError):
-    """Bytes of an upload would be missing before those that were sent, or would follow its last ones."""
+    """Bytes of an upload would leave a gap after those received, or would follow its last ones."""
 
     reason = "UPLOAD_OFFSET_OUT_OF_RANGE"
 
     def __init__(self, asked: int, received: int, *, is_complete: bool = False) -> None:
-        """Takes the offset of the request, how many bytes the upload has, and whether its last ones have come."""
+        """Takes the offset of the request, the number of bytes received, and whether the last ones have arrived."""
         text = f"the upload is complete with {received} bytes" if is_complete else f"continue at offset {received}"
         super().__init__(
             f"{text}, not with bytes at offset {asked}", {"askedOffset": str(asked), "receivedBytes": str(received)}
@@ -568,7 +568,7 @@ class UploadOffsetOutOfRange(DomainError):
 
 
 class ExportChanged(PositionUnavailable):
-    """An archive that is asked for from an offset on begins with other bytes now."""
+    """An archive requested from an offset on now begins with other bytes."""
 
     reason = "EXPORT_CHANGED"
 
@@ -669,7 +669,7 @@ class ProviderStreamFailed(ProviderError):
 class ProviderAnswerOverLimit(ProviderStreamFailed):
     """The answer went over a limit of this server; the content received so far is kept.
 
-    The same model is not asked again. Metadata `limit` (the key in the configuration) and `limitValue`.
+    The same model is not called again. Metadata `limit` (the key in the configuration) and `limitValue`.
     """
 
     @classmethod
@@ -691,16 +691,16 @@ class StorageError(DomainError):
     reason = "STORAGE_ERROR"
 
     may_pass = False
-    """Whether the same work may succeed later: the disk or another process was in its way."""
+    """Whether the same work may succeed later: the disk or another process prevented it."""
 
 
 class IdTaken(StorageError):
-    """Something else has an id that was to be given, maybe of another tenant."""
+    """The id of something new is taken, possibly in another tenant."""
 
     @classmethod
     def of(cls, kind: str, taken_id: str) -> "IdTaken":
-        """Returns the error for one thing, such as a "message"."""
-        return cls(f"{kind} {taken_id} is there already, and something else", {"id": taken_id})
+        """Returns the error for an id of some kind, such as "message"."""
+        return cls(f"the {kind} id {taken_id} is taken", {"id": taken_id})
 
 
 class StorageBusy(StorageError):

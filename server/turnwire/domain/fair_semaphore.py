@@ -1,4 +1,4 @@
-"""A budget that tenants share: bytes of memory, or a number of things that may happen at the same time."""
+"""A budget that tenants share: bytes of memory, or a number of concurrent operations."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class _Waiter(NamedTuple):
-    """The next of a tenant."""
+    """The next waiter of a tenant."""
 
     connection: str
     turn: "asyncio.Future[None]"
@@ -19,19 +19,19 @@ class FairSemaphore:
     """A weighted semaphore with a limit on the share of each tenant.
 
     The waiters of a tenant are served in order, and tenants take turns. A waiter that exceeds the share of its own
-    tenant does not block other tenants; one that waits for others is never overtaken, so a large one does not starve.
-    The first permit of a tenant may be as large as the whole budget. Used on the event loop only.
+    tenant does not block other tenants; one that waits for the total is never overtaken, so a large one does not
+    starve. The first permit of a tenant may be as large as the total. Used on the event loop only.
 
-    Where connections are named, those of a tenant take turns, too, and each has half of what its tenant may have.
+    Named connections of a tenant take turns too, and each may have half of what its tenant may have.
 
-    `_waiting` has the sizes of those that wait, by tenant and connection, whose turn is next first. `_is_shared` is set
-    when a second tenant comes and stays so: until then the only one has all, unless its limit was given.
+    `_waiting` has the sizes of the waiters, by tenant and connection, next first. `_is_shared` is set when a second
+    tenant appears and stays set: until then the only tenant may have everything, unless its limit was given.
     """
 
     def __init__(self, limit: int, tenant_limit: int | None = None) -> None:
         """Args:
-        limit: Limit of all together.
-        tenant_limit: Limit of one tenant; default: half, as soon as several tenants exist.
+        limit: Limit of all tenants together.
+        tenant_limit: Limit of one tenant; by default half of the total, once a second tenant has appeared.
         """
         self.limit = limit
         self.in_use = 0
@@ -41,7 +41,7 @@ class FairSemaphore:
         self._is_shared = tenant_limit is not None
         self._in_use_of = Counter[str]()
         self._in_use_by = Counter[tuple[str, str]]()
-        """By tenant and connection, where they are named."""
+        """By tenant and connection, for named connections."""
         self._waiting = OrderedDict[str, OrderedDict[str, OrderedDict[asyncio.Future[None], int]]]()
 
     def try_acquire(self, tenant: str, size: int, connection: str = "") -> bool:
@@ -61,7 +61,7 @@ class FairSemaphore:
         return True
 
     async def acquire(self, tenant: str, size: int, connection: str = "") -> None:
-        """Acquires so much, at most `limit`; waits for it. Safe to cancel."""
+        """Acquires `size`, at most `limit`; waits for it. Safe to cancel."""
         if self.try_acquire(tenant, size, connection):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -73,15 +73,15 @@ class FairSemaphore:
                 self.adjust(tenant, -size, connection)
             elif tenant in self._waiting and turn in self._waiting[tenant].get(connection, ()):
                 self._leave(tenant, connection, turn)
-                self._grant()  # it may have held up others
+                self._grant()  # it may have blocked others
             raise
 
     def release(self, tenant: str, size: int, connection: str = "") -> None:
-        """Gives back what a tenant has acquired, to those that wait."""
+        """Releases what a tenant has acquired, and serves waiters."""
         self.adjust(tenant, -size, connection)
 
     def adjust(self, tenant: str, by: int, connection: str = "") -> None:
-        """Counts more or less of a tenant, without asking whether there is so much."""
+        """Adds to what a tenant has, or takes from it, without checking the limits."""
         self.in_use += by
         self._in_use_of[tenant] += by
         if not self._in_use_of[tenant]:
@@ -102,7 +102,7 @@ class FairSemaphore:
 
     @contextlib.asynccontextmanager
     async def held(self, tenant: str, size: int, connection: str = "") -> AsyncIterator["Permit"]:
-        """Acquires so much, and gives back in the end what its permit has then."""
+        """Acquires `size`, and releases what the permit has at the end."""
         permit = Permit(self, tenant, connection)
         await permit.acquire(size)
         try:
@@ -135,7 +135,7 @@ class FairSemaphore:
             del self._waiting[tenant]
 
     def _grant(self) -> None:
-        """Gives what is free to those that wait."""
+        """Serves waiters with what is free."""
         while (found := self._next()) is not None:
             tenant, (connection, turn, size) = found
             self._waiting.move_to_end(tenant)
@@ -146,7 +146,7 @@ class FairSemaphore:
                 turn.set_result(None)
 
     def _next(self) -> tuple[str, _Waiter] | None:
-        """Returns who is granted what it waits for, and its tenant; None when there is none."""
+        """Returns the next waiter to serve, and its tenant; None when there is none."""
         for tenant in self._waiting:
             first = self._first_of(tenant)
             if first is None:
@@ -162,7 +162,7 @@ class Permit:
     """The part of a budget that one holder has acquired. Used by one task."""
 
     def __init__(self, budget: FairSemaphore, tenant: str, connection: str = "") -> None:
-        """Takes the budget, and whose part this counts for; has nothing yet."""
+        """Takes the budget, and the tenant and connection that this counts for; has acquired nothing yet."""
         self.budget = budget
         self.size = 0
         self._tenant, self._connection = tenant, connection
@@ -181,11 +181,11 @@ class Permit:
         return True
 
     def shrink(self, size: int) -> None:
-        """Makes it no larger than this."""
+        """Reduces it to `size` if it is larger."""
         if size < self.size:
             by, self.size = size - self.size, size
             self.budget.adjust(self._tenant, by, self._connection)
 
     def release(self) -> None:
-        """Gives back all that it has. Idempotent."""
+        """Releases all that it has. Idempotent."""
         self.shrink(0)

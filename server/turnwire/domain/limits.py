@@ -47,15 +47,15 @@ class Limits(
     max_answer_seconds: Seconds = 3_600.0
     """Time of one answer; `timeout_seconds` of a provider bounds its silence."""
     flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = 0.2
-    """How long streamed text may stay unsaved."""
+    """Maximum time for which streamed text stays unsaved."""
 
     # Tool calls and MCP servers
     client_tool_timeout_seconds: Seconds = 600.0
-    """How long a call of a client tool waits for its result, without a lease; then the model reads an error."""
+    """Time that a call of a client tool waits for its result without a lease; then the model reads an error."""
     leased_tool_timeout_seconds: Seconds = 86_400.0
     """The same at most, whatever the leases."""
     question_timeout_seconds: Seconds = 540.0
-    """How long a question of a tool waits before it expires. MCP servers commonly forget after ten minutes."""
+    """Time after which a question of a tool expires. MCP servers commonly forget after ten minutes."""
     max_open_permissions: Count = 100
     """Calls of one answer that wait for a person; of further ones the model reads an error."""
     max_parallel_tool_calls: Count = 8
@@ -167,22 +167,22 @@ class Limits(
 
     @property
     def flush_interval(self) -> timedelta:
-        """How long streamed text may stay unsaved."""
+        """Maximum time for which streamed text stays unsaved."""
         return timedelta(seconds=self.flush_interval_seconds)
 
     @property
     def client_tool_timeout(self) -> timedelta:
-        """How long a call of a client tool waits for its result."""
+        """Time that a call of a client tool waits for its result without a lease."""
         return timedelta(seconds=self.client_tool_timeout_seconds)
 
     @property
     def leased_tool_timeout(self) -> timedelta:
-        """How long a call of a client tool waits for its result at most, leased or not."""
+        """Maximum time that a call of a client tool waits for its result, leased or not."""
         return timedelta(seconds=self.leased_tool_timeout_seconds)
 
     @property
     def question_timeout(self) -> timedelta:
-        """How long a question of a tool waits for its answer."""
+        """Time after which a question of a tool expires."""
         return timedelta(seconds=self.question_timeout_seconds)
 
     @property

@@ -35,7 +35,7 @@ class Usage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     @property
     def prompt_total(self) -> int | None:
-        """The whole prompt, cached tokens included; None when the provider did not report it."""
+        """The complete prompt, cached tokens included; None when the provider did not report it."""
         return add_known(add_known(self.input_tokens, self.cache_read_tokens), self.cache_write_tokens)
 
     @property
@@ -74,7 +74,7 @@ def add_usage(a: Usage | None, b: Usage | None) -> Usage | None:
 
 
 class Estimate(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """The usage of a model call as far as it is known without its provider's report."""
+    """The usage of a model call, as far as it is known without a report of its provider."""
 
     usage: Usage
     cost_pico_usd: int | None = None

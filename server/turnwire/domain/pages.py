@@ -1,4 +1,4 @@
-"""Pages of listings, and opaque tokens for the place where a listing continues."""
+"""Pages of listings, and opaque tokens for the position where a listing continues."""
 
 import base64
 import binascii
@@ -64,9 +64,9 @@ def page_of(
         rows: All rows, in any order.
         place: Returns the sort key of a row; no two are equal.
         listing: See `encode_token`.
-        size: Most rows to return, at least 1.
+        size: Maximum number of rows, at least 1.
         token: The token from the previous page; "" for the first.
-        size_of: Returns the bytes of a row; nothing for rows that are small.
+        size_of: Returns the bytes of a row; 0 by default, for small rows.
 
     Raises:
         InvalidRequest: the token is of another listing or is malformed.

@@ -6,10 +6,10 @@ from enum import StrEnum
 from msgspec import Struct
 
 TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Names of tenants, wherever they come from; to be matched as a whole. Upper and lower case differ."""
+"""Pattern of tenant names from any source; has to match the complete name. Case-sensitive."""
 
 TENANT_NAME_FORM = "a name of at most 64 letters, digits, '.', '_' and '-' that starts with a letter or digit"
-"""`TENANT_NAME` for people."""
+"""`TENANT_NAME` in words, for people."""
 
 MAX_SUBJECT_CHARACTERS = 200
 """Maximum length of the name of a caller within its tenant."""

@@ -1,7 +1,7 @@
-"""Repairs: differences between what is stored and what a model is sent.
+"""Repairs: differences between what is stored and what a model gets.
 
-Stored messages never change. Code that leaves something out of a request, or sends something else in its place, records
-a repair, so that people can see why a model does not know what they see.
+Stored messages never change. Code that omits something from a request, or sends something else in its place, records a
+repair, so that people can see why a model does not know what they see.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class RepairReason(StrEnum):
     REASONING_LEADS_NOWHERE = "REASONING_LEADS_NOWHERE"
     """Nothing that follows it is sent."""
     PREFIX_CHANGED = "PREFIX_CHANGED"
-    """Signed content of an answer that was made after other content than it would follow now."""
+    """Signed content of an answer whose earlier context has changed since."""
     HALF_OF_HOSTED_CALL = "HALF_OF_HOSTED_CALL"
     """A call of a provider-run tool without its result, or a result without its call."""
     ARGUMENTS_NO_OBJECT = "ARGUMENTS_NO_OBJECT"

@@ -3,7 +3,7 @@
 from zlib import crc32
 
 SHARDS = 256
-"""Fixed for ever: rows are stored under their shard."""
+"""Fixed forever: rows are stored under their shard."""
 
 
 def shard_of(name: str) -> int:

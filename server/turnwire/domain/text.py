@@ -1,4 +1,4 @@
-"""Makes text that can be stored and sent: valid UTF-8; text that can be shown in one line, or compared."""
+"""Makes text valid UTF-8, so that it can be stored and sent; makes text fit for one line, or for comparison."""
 
 import base64
 import re
@@ -7,17 +7,18 @@ import unicodedata
 from collections.abc import Iterator
 
 TEXT_CHARACTERS = 2**16
-"""Characters of a text that one call encodes or counts, which holds the interpreter: for less than half a
+"""Characters of a text that one call encodes or counts. The call holds the interpreter lock for less than half a
 millisecond."""
 
 _BASE64_CHARACTERS = 256 * 1024
-"""Decoded at once, as a multiple of 4: other threads wait for one such call, which takes well under a millisecond."""
+"""Characters decoded at once, a multiple of 4: other threads wait for one such call, which takes well under a
+millisecond."""
 
 UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 """Invisible letters and marks."""
 
 _JOINER = "\u200d"
-"""Between emoji it makes one of several."""
+"""Joins several emoji into one."""
 _FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 
 _BARE_BYTES = sys.getsizeof("")
@@ -27,7 +28,7 @@ WIDEST_BYTES = 4
 
 
 def pieces_of(text: str) -> Iterator[str]:
-    """Yields a long text in pieces, in their order; none of an empty one."""
+    """Yields a long text in pieces, in order; none for an empty text."""
     for start in range(0, len(text), TEXT_CHARACTERS):
         yield text[start : start + TEXT_CHARACTERS]
 
@@ -38,14 +39,14 @@ def utf8_bytes(text: str) -> int:
 
 
 def text_bytes(text: str | None) -> int:
-    """Returns about how many UTF-8 bytes a text has, in constant time: three a character unless all are ASCII."""
+    """Returns the approximate UTF-8 bytes of a text, in constant time: three per character unless all are ASCII."""
     if not text:
         return 0
     return len(text) if text.isascii() else 3 * len(text)
 
 
 def memory_bytes(text: str | None) -> int:
-    """Returns how much memory the characters of a text take, in constant time: up to four bytes each, as the widest."""
+    """Returns the memory of the characters of a text, in constant time: up to four bytes each, as for the widest."""
     return sys.getsizeof(text) - _BARE_BYTES if text else 0
 
 
@@ -63,9 +64,10 @@ def one_line(text: str, max_chars: int) -> str:
 
 
 def shortened(line: str, max_characters: int) -> str:
-    """Returns a line, or its beginning with an ellipsis: cut behind a word, and in a long word between two characters.
+    """Returns a line, or its beginning with an ellipsis: cut after a word, or between two characters of a long word.
 
-    What is shown as one character, such as a letter with its marks or a joined emoji, is not cut in two.
+    Several code points that are shown as one character, such as a letter with its marks or a joined emoji, stay
+    together.
     """
     if len(line) <= max_characters:
         return line
@@ -77,26 +79,26 @@ def shortened(line: str, max_characters: int) -> str:
 
 
 def _is_one(line: str, at: int) -> bool:
-    """Returns whether what stands before and behind a place is shown as one character."""
+    """Returns whether the code points before and after a position are shown as one character."""
     if _JOINER in line[at - 1 : at + 1] or unicodedata.category(line[at]).startswith("M"):
         return True
     if line[at] in _FLAG_LETTERS:  # two of them are one flag
         return (at - len(line[:at].rstrip(_FLAG_LETTERS))) % 2 == 1
-    return "\U0001f3fb" <= line[at] <= "\U0001f3ff"  # a colour of skin
+    return "\U0001f3fb" <= line[at] <= "\U0001f3ff"  # a skin tone
 
 
 def folded(text: str) -> str:
-    """Returns the form of a text in which upper and lower case, and forms of one character, do not differ."""
+    """Returns the form of a text that ignores case and the different forms of a character."""
     if text.isascii():
         return text.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def decoded_base64(text: str, start: int = 0) -> bytes:
-    """Returns the bytes of standard base64 from a place on, decoded in pieces, between which other threads run.
+    """Returns the bytes of standard base64 from a position on, decoded in pieces, between which other threads run.
 
     Raises:
-        ValueError: it has other characters, or its padding is wrong.
+        ValueError: the text has other characters, or its padding is wrong.
     """
     pieces = []
     for first in range(start, len(text), _BASE64_CHARACTERS):

@@ -1,6 +1,6 @@
-"""Checks the values of an archive, which anybody may have written, as callers are checked who bring the same.
+"""Checks the values of an archive, which anyone may have written, as requests with the same values are checked.
 
-What models and tools said has no bound of its own but that of its line, as in the store.
+Text of models and tools is limited only by the length of its line, as in the store.
 """
 
 import math
@@ -55,8 +55,8 @@ MAX_STORED_PARTS = 10_000
 MAX_NAME_CHARACTERS = 1024
 """Maximum length of a name that is only shown: a sender, a file, a model."""
 MAX_FAILURE_CHARACTERS = 64 * 1024
-"""Maximum length of an explanation, and of the facts with it: they are sent with their message or turn in every page
-and event."""
+"""Maximum length of an explanation, and of its metadata: both are sent with their message or turn in every page and
+event."""
 MAX_SMALL_NUMBER = 2**31 - 1
 """Maximum of counts that the contract has as 32-bit integers."""
 MAX_MONEY = 2**63 - 1
@@ -199,7 +199,7 @@ def _check_part(place: str, index: int, part: Part) -> None:
 
 
 def _check_call(place: str, call: ToolUse) -> None:
-    is_open = call.status is ToolStatus.PENDING and call.started_at is None  # of an appended answer
+    is_open = call.status is ToolStatus.PENDING and call.started_at is None  # in an appended answer
     if not (call.status.settled or is_open):
         raise WrongValue(f"{place}.status", "is not final")
     if call.permission_id:
@@ -229,7 +229,7 @@ def _check_file(place: str, file: File) -> None:
         raise WrongValue(f"{place}.mime", "is not a media type such as image/png")
     _text(f"{place}.filename", file.filename, MAX_NAME_CHARACTERS)
     if "/" in file.filename or file.filename == "..":
-        raise WrongValue(f"{place}.filename", "has folders")
+        raise WrongValue(f"{place}.filename", "contains a folder")
     _text(f"{place}.path", file.path, 4096)
     _text(f"{place}.language", file.language, 64)
 
@@ -254,13 +254,13 @@ def _options(place: str, options: GenerationOptions) -> None:
         if value is not None and not low <= value <= high:
             raise WrongValue(f"{place}.{name}", f"is not from {low:g} to {high:g}")
     if len(options.stop_sequences) > MAX_STOP_SEQUENCES or "" in options.stop_sequences:
-        raise WrongValue(f"{place}.stop_sequences", f"has more than {MAX_STOP_SEQUENCES}, or an empty one")
+        raise WrongValue(f"{place}.stop_sequences", f"has more than {MAX_STOP_SEQUENCES} or an empty one")
     if options.reasoning_effort not in REASONING_EFFORTS:
         raise WrongValue(f"{place}.reasoning_effort", f"is not one of {', '.join(REASONING_EFFORTS[1:])}")
     if (choice := options.tool_choice) is not None:
         _text(f"{place}.tool_choice.tool_name", choice.tool_name, MAX_NAME_CHARACTERS)
         if choice.tool_name and choice.mode is not ToolChoiceMode.REQUIRED:
-            raise WrongValue(f"{place}.tool_choice.tool_name", "goes with the mode required alone")
+            raise WrongValue(f"{place}.tool_choice.tool_name", "is for the mode REQUIRED only")
     if (form := options.response_format) is not None:
         _response_format(f"{place}.response_format", form)
     _count(f"{place}.max_output_tokens", options.max_output_tokens, MAX_SMALL_NUMBER, least=1)
@@ -271,7 +271,7 @@ def _options(place: str, options: GenerationOptions) -> None:
 
 def _response_format(place: str, form: ResponseFormat) -> None:
     if (form.kind is ResponseFormatKind.JSON_SCHEMA) != bool(form.schema_json):
-        raise WrongValue(f"{place}.schema_json", "goes with the kind json_schema, which needs it")
+        raise WrongValue(f"{place}.schema_json", "is for JSON_SCHEMA, which requires it")
     _json_object(f"{place}.schema_json", form.schema_json)
     if not TOOL_NAME.fullmatch(form.name):
         raise WrongValue(f"{place}.name", "is not 1 to 64 of the characters A-Z a-z 0-9 _ -")
@@ -286,7 +286,7 @@ def _failure(place: str, failure: Failure | None) -> None:
     if sum(len(key) + len(value) for key, value in failure.metadata.items()) > MAX_FAILURE_CHARACTERS:
         raise WrongValue(f"{place}.metadata", f"is longer than {MAX_FAILURE_CHARACTERS} characters")
     if failure.retry_after is not None and not timedelta() <= failure.retry_after <= LONGEST:
-        raise WrongValue(f"{place}.retry_after", "is not a time that anybody waits")
+        raise WrongValue(f"{place}.retry_after", f"is not from 0 to {LONGEST.days} days")
 
 
 def _names(place: str, value: msgspec.Struct | None) -> None:

@@ -40,31 +40,31 @@ class ArchivedMessage(Struct, frozen=True):
 
     message: Message
     hidden: bool = False
-    """It was taken back, or is off the path: no list shows it."""
+    """True if it was taken back or is off the path: no list shows it."""
     branch: Branch | None = None
-    """Where it belongs off the path; None for others. The message before it comes earlier."""
+    """Its position off the path; None for other messages. The message before it comes earlier."""
 
 
 class SessionEnd(Struct, frozen=True):
-    """Ends a session: what an archive lacks after it was cut."""
+    """Ends a session; missing in an archive that was cut off."""
 
     messages: int
-    """How many messages the session has, hidden ones included."""
+    """Number of messages in the session, hidden ones included."""
 
 
 class ImportProblem(Struct, frozen=True, kw_only=True):
-    """Something that could not be carried over. The rest of the session is."""
+    """Something that could not be carried over, unlike the rest of its session."""
 
     reason: str
     """A stable upper-case word."""
     explanation: str
     """A sentence for people."""
     line: int = 0
-    """Where it is in the archive, from 1; 0 where the format has no lines."""
+    """Line in the archive, from 1; 0 where the format has no lines."""
     place: str = ""
-    """Path of what is concerned, such as "mapping.4f.message.content.parts[1]"; "" for the whole session."""
+    """Path of the value, such as "mapping.4f.message.content.parts[1]"; "" for the whole session."""
     source_id: str = ""
-    """The session in the archive; "" when it concerns none."""
+    """Id of the session in the archive; "" when it concerns none."""
 
 
 Record = ArchivedSession | ArchivedFile | ArchivedTurn | ArchivedMessage | SessionEnd

@@ -1,4 +1,4 @@
-"""Which messages have a display form for user interfaces, and whose words they show."""
+"""The display form of messages for user interfaces: which messages have one, and the role in it."""
 
 from turnwire.domain.conversation.messages import Message, MessageType
 

@@ -25,7 +25,7 @@ class SessionView(Struct, frozen=True):
     queue: tuple[QueueEntry, ...] = ()
     """Waiting messages, next first."""
     open_requests: int = 0
-    """How many open permission requests, questions and calls of client tools the running turn waits for."""
+    """Number of open permission requests, questions and calls of client tools for which the running turn waits."""
 
 
 class SessionCreated(Struct, frozen=True):
@@ -67,8 +67,8 @@ class MessageAdded(Struct, frozen=True):
 
     message: Message
     session_title: str = ""
-    """The title that its session is shown with from now on, because of this message; "" when it changed nothing.
-    Assigned by the store."""
+    """The title that its session has from now on because of this message; "" when it did not change. Assigned by the
+    store."""
 
 
 class MessageFinished(Struct, frozen=True):
@@ -84,7 +84,7 @@ class MessageRemoved(Struct, frozen=True):
 
 
 class PartFinished(Struct, frozen=True):
-    """A part is complete or cut; carries the whole part."""
+    """A part is complete or was cut off; carries the complete part."""
 
     message_id: str
     part: Part
@@ -103,13 +103,13 @@ class QueueChanged(Struct, frozen=True):
     """The waiting messages changed."""
 
     entries: tuple[QueueEntry, ...] = ()
-    """Next first. In a commit those that the committer knows; the store fills in those that are stored."""
+    """Next first. In a commit, those that the committer knows; the store replaces them with the stored ones."""
     revision: int = 0
     """Grows with every change in the session. Assigned by the store."""
 
 
 class PermissionAsked(Struct, frozen=True):
-    """A tool call asks for permission."""
+    """A tool call requires permission."""
 
     permission: PermissionRequest
 
@@ -145,7 +145,7 @@ class ContextCompacted(Struct, frozen=True):
 
 
 class MessageReplaced(Struct, frozen=True):
-    """A stored message was replaced; carries the whole new one. The store fills in the message before it."""
+    """A stored message was replaced; carries the complete new one. The store fills in the message before it."""
 
     message: Message
 
@@ -162,7 +162,7 @@ class ConversationChange(Enum):
 
 
 class ConversationChanged(Struct, frozen=True):
-    """The conversation lost messages, or has other ones now. The store fills in the last one that stays."""
+    """Messages left the conversation or joined it. The store fills in the last one that stays."""
 
     change: ConversationChange
     kept_through_message_id: str | None
@@ -232,9 +232,9 @@ class RetryScheduled(Struct, frozen=True):
     attempt: int
     """Number of the failed attempt, from 1 for each model."""
     delay: timedelta | None
-    """Time until the next attempt; None when another model is asked at once."""
+    """Time until the next attempt; None when another model is called at once."""
     model: ModelRef
-    """The model to ask next."""
+    """The model to call next."""
 
 
 class MessageSnapshot(Struct, frozen=True):
@@ -264,7 +264,7 @@ class Heartbeat(Struct, frozen=True):
 
 
 class ResyncReason(Enum):
-    """Why a watch cannot continue from a place."""
+    """Why a watch cannot continue from its position."""
 
     PRUNED = "pruned"
     HISTORY_REPLACED = "history_replaced"
@@ -272,7 +272,7 @@ class ResyncReason(Enum):
 
 
 class Resync(Struct, frozen=True):
-    """The watch cannot continue from its place: read the session, or all sessions, again. Not durable."""
+    """The watch cannot continue from its position: read the session, or all sessions, again. Not durable."""
 
     reason: ResyncReason
     earliest: int | None = None
@@ -327,9 +327,9 @@ EphemeralKind = (
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One event. The store fills sequence and position of a durable one; both are 0 otherwise.
+    """One event. The store assigns sequence and position of a durable one; both are 0 otherwise.
 
-    The position is its place among the events of all sessions. Clients never see it.
+    The position counts the events of all sessions. Clients never see it.
     """
 
     session_id: str

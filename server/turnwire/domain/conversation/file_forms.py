@@ -1,4 +1,4 @@
-"""In which form models get a file: decided by its bytes, with its type and name as hints."""
+"""The form in which models get a file: decided by its bytes, with its type and name as hints."""
 
 import re
 
@@ -9,7 +9,7 @@ PLAIN_TEXT = "text/plain"
 
 _TEXT_TYPE = re.compile(r"text/|.*(json|xml|yaml|toml|javascript|typescript|x-sh|sql|csv|x-httpd-php)$", re.IGNORECASE)
 _MEDIA_TYPE = re.compile(r"(image|audio|video|font)/|application/pdf$", re.IGNORECASE)
-"""Types that say what the bytes are. Text under such a name is a broken file, and no help to a model."""
+"""Types that state what the bytes are. A text under such a type is a broken file, which does not help a model."""
 
 
 def file_form(content: bytes, mime: str, language: str) -> FileForm:
@@ -22,7 +22,7 @@ def file_form(content: bytes, mime: str, language: str) -> FileForm:
 
 
 def is_text(file: File) -> bool:
-    """Returns whether models get the content of a file as text, without a look at the bytes."""
+    """Returns whether models get the content of a file as text, without reading the bytes."""
     if file.form is not FileForm.UNKNOWN:
         return file.form is FileForm.TEXT
     return bool(file.language) or is_text_type(file.mime)
@@ -36,7 +36,7 @@ def is_text_type(mime: str) -> bool:
 def image_type(mime: str, content: bytes) -> str:
     """Returns the media type of an image that all three APIs accept, by its first bytes; "" for anything else.
 
-    The APIs check too: an image that is empty, broken or of another type than declared fails every later request.
+    The APIs check it too: an image that is empty, broken or not of its declared type would fail every later request.
     """
     if not content or not mime.lower().startswith("image/"):
         return ""
@@ -55,7 +55,7 @@ def is_pdf(mime: str, content: bytes) -> bool:
 
 
 def text_in(content: bytes, mime: str, language: str) -> str | None:
-    """Returns the text of a file: what is UTF-8, and has no NUL unless its type or name says that it is text.
+    """Returns the text of a file that is UTF-8 and has no NUL. NUL is allowed if its type or name says that it is text.
 
     None for anything else.
     """

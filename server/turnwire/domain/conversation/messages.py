@@ -3,8 +3,8 @@
 A message is a header (`Message`) and ordered parts. Both are immutable; a change creates a new value. The type of
 `Part.content` determines the kind of a part. New types may be added, so readers skip types that they do not know.
 
-The garbage collector need not look at them (`gc=False`), as values never refer to each other in a circle. Memory has
-tens of thousands of them (`core/conversation/`), and a full collection would hold the event loop 40 ms for each 10,000.
+The garbage collector does not track them (`gc=False`), because values never form a reference cycle. Tens of thousands
+are in memory (`core/conversation/`), and a full collection would block the event loop for 40 ms per 10,000.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -83,7 +83,7 @@ class ToolStatus(StrEnum):
 
 
 class FileForm(StrEnum):
-    """The form in which models get a file, by its bytes. A model may lack a form: then it gets the name alone."""
+    """The form in which models get a file, by its bytes. A model that does not support the form gets the name alone."""
 
     UNKNOWN = "unknown"
     """The bytes were not examined: files of older versions, and uploads."""
@@ -135,7 +135,7 @@ class Lease(Struct, frozen=True, gc=False, kw_only=True):
     holder: str
     """The holder's name for itself; never verified."""
     expires_at: datetime
-    """By the time of day when it was given or renewed last."""
+    """Counted from the time of day when it was given or last renewed."""
 
 
 class ToolUse(Struct, frozen=True, gc=False, tag="tool_use", kw_only=True, omit_defaults=True):
@@ -162,7 +162,7 @@ class ToolUse(Struct, frozen=True, gc=False, tag="tool_use", kw_only=True, omit_
     full_output: File | None = None
     """The complete output as a file, when `output` was cut."""
     lease: Lease | None = None
-    """The newest claim of a client, which may have ended; None when there is none. A settled call has none."""
+    """The newest claim of a client, which may have ended; None without one. A settled call has none."""
 
     def stored_files(self) -> tuple[File, ...]:
         """Returns all files that it refers to: those of the result in order, then the complete output."""
@@ -170,9 +170,9 @@ class ToolUse(Struct, frozen=True, gc=False, tag="tool_use", kw_only=True, omit_
 
     @property
     def awaits_client(self) -> bool:
-        """True when a client may run it: nothing else is missing than its result.
+        """True when a client may run it: only its result is missing.
 
-        Names of the server's tools have a dot, which those of clients cannot have.
+        Names of the server's tools contain a dot, which those of clients cannot contain.
         """
         is_ready = self.status is ToolStatus.PENDING and self.started_at is not None and not self.permission_id
         return is_ready and "." not in self.name
@@ -192,7 +192,9 @@ class ToolResult(Struct, frozen=True, gc=False, tag="tool_result", kw_only=True,
 
 
 def outcome_words(*, is_error: bool, exit_code: int | None) -> str:
-    """Returns how a tool ended, such as "failed, exit code 3", for models and people; "" when its output says all."""
+    """Returns how a tool ended, such as "failed, exit code 3", for models and people; "" when its output says
+    everything.
+    """
     words = ("failed" if is_error else "", "" if exit_code is None else f"exit code {exit_code}")
     return ", ".join(word for word in words if word)
 
@@ -218,11 +220,11 @@ class Part(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     provider_state: str | None = None
     """Opaque JSON text to return to its provider byte for byte (signatures, sealed reasoning)."""
     copied_id: str = ""
-    """The id of the part that this one was copied from, by way of other copies or not; "" when it is no copy."""
+    """Id of the part from which this one was copied, directly or through other copies; "" when it is no copy."""
 
     @property
     def first_id(self) -> str:
-        """The id that copies have in common: what models are sent of a call depends on it, so copies read the same."""
+        """The id that copies have in common. Requests to models depend on it alone, so that copies read the same."""
         return self.copied_id or self.part_id
 
 
@@ -230,19 +232,19 @@ class Origin(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Names what a session or a message was copied from."""
 
     system: str = ""
-    """The system that had it, in its own word; "" for this server."""
+    """The system that had it, by its own name; "" for this server."""
     session_id: str
     message_id: str = ""
     """The last message that was copied from the session; "" for none."""
 
 
 class Branch(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Where a message belongs that is off the path of its conversation."""
+    """The position of a message that is off the path of its conversation."""
 
     previous_message_id: str = ""
     """The message before it; "" when it could begin the conversation."""
     turn_id: str = ""
-    """The turn of the message before it when the path led on to this one; "" for none."""
+    """The turn of the message before it when the path led from there to this one; "" for none."""
 
 
 class ModelRef(Struct, frozen=True, gc=False):
@@ -260,7 +262,7 @@ class ModelRun(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     model_served: str = ""
     response_id: str = ""
     is_reported: bool = False
-    """True when a caller appended the answer: all that is known of it is that caller's word, and counts nowhere."""
+    """True when a caller appended the answer: all facts about it are the caller's claims, and count nowhere."""
 
 
 class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -271,7 +273,7 @@ class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     metadata: Mapping[str, str] = {}
     """Facts for programs by lowerCamelCase key."""
     retry_after: timedelta | None = None
-    """How long the provider asks to wait before a retry; None when it does not."""
+    """The delay before a retry that the provider requested; None if it requested none."""
 
     @classmethod
     def of(cls, error: DomainError) -> Self:
@@ -302,7 +304,7 @@ class SentContext(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     message_count: int
     estimated_tokens: int = 0
     uncorrected_tokens: int = 0
-    """The estimate from the content alone, before earlier answers correct it; the next correction uses it."""
+    """The estimate from the content alone, without the correction by earlier answers; the next correction uses it."""
     break_reason: str = ""
     """Why the request does not extend that of the previous step; "" when it does, and in the first step."""
 
@@ -327,9 +329,9 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     previous_message_id: str = ""
     """The message before it in the conversation; "" for the first one and while it waits. Assigned by the store."""
     alternative_count: int = 0
-    """How many messages have the same one before them, itself included; 0 for no other. Assigned by the store."""
+    """Number of messages with the same message before them, itself included; 0 for no other. Assigned by the store."""
     alternative_index: int = 0
-    """Its place among them, from 0, the oldest first. Assigned by the store."""
+    """Its index among them, from 0, oldest first. Assigned by the store."""
     finish_reason: FinishReason | None = None
     provider_finish_reason: str = ""
     """The provider's own word for the finish reason."""
@@ -338,8 +340,8 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     cost_pico_usd: int | None = None
     """None when the price is unknown; 0 means free."""
     estimate: Estimate | None = None
-    """Set when the model was asked and its provider did not report all that the call used. It counts in the account of
-    the tenant in place of `usage` and `cost_pico_usd`, and nowhere else."""
+    """Set when the model was called and its provider did not report all that the call used. It replaces `usage` and
+    `cost_pico_usd` in the account of the tenant, and counts nowhere else."""
     failure: Failure | None = None
     sender: str = ""
     sender_name: str = ""
@@ -351,7 +353,7 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     sent_context: SentContext | None = None
     """Describes the request that this assistant message answers."""
     origin: Origin | None = None
-    """The message that it is a copy of; None when it is no copy."""
+    """The message from which it was copied; None when it is no copy."""
 
     def tool_calls(self) -> tuple[tuple[Part, ToolUse], ...]:
         """Returns the tool calls with their parts, in part order."""
@@ -379,19 +381,19 @@ class DraftPart(Struct, frozen=True, gc=False, omit_defaults=True):
 
     part: Part
     continues: bool = False
-    """True when its text, or the arguments of a call, go on from those of the drafts before."""
+    """True when its text, or the arguments of a call, continue those of the earlier drafts."""
 
 
 class Draft(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The contents of one save."""
+    """The content of one save."""
 
     message: Message
-    """As it is now, without parts."""
+    """Its present state, without parts."""
     parts: tuple[DraftPart, ...] = ()
 
 
 def with_drafts(message: Message, drafts: Iterable[Draft]) -> Message:
-    """Returns a message with its drafts, which follow each other."""
+    """Returns a message with its consecutive drafts applied."""
     newest = message
     parts = {part.index: part for part in message.parts}
     texts = dict[int, list[str]]()

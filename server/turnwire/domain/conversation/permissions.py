@@ -10,24 +10,24 @@ from msgspec import Struct
 
 
 class PermissionAction(StrEnum):
-    """How the configuration treats calls of a tool."""
+    """The configured rule for calls of a tool."""
 
     ALLOW = "allow"
     ASK = "ask"
     """A person is asked before each call."""
     DENY = "deny"
-    """Models are not offered the tool."""
+    """Models do not get the tool."""
 
 
 class PermissionChoice(StrEnum):
-    """How a request was closed."""
+    """The way in which a request was closed."""
 
     ONCE = "once"
     ALWAYS = "always"
     """Allows this call, and all calls in this session that the request's patterns match."""
     REJECT = "reject"
     CANCELLED = "cancelled"
-    """Its turn ended before somebody answered."""
+    """Its turn ended before anyone answered."""
 
     @property
     def allows(self) -> bool:
@@ -69,7 +69,9 @@ class PermissionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """None while it is open."""
 
     def closed(self, answer: PermissionAnswer) -> "PermissionRequest":
-        """Returns it with its answer. It keeps no further facts: the call has them, and a session may have many."""
+        """Returns it with its answer and without metadata: the call keeps those facts, and a session may have many
+        requests.
+        """
         return msgspec.structs.replace(self, answer=answer, metadata_json="")
 
 

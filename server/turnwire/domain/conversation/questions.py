@@ -1,4 +1,4 @@
-"""Questions: what a running tool call asks a person, and the answers.
+"""Questions that a running tool call asks a person, and the answers.
 
 What a person fills in (`QuestionReply.content_json`) is for the tool alone. It is never part of a question or an event.
 """
@@ -10,14 +10,14 @@ from msgspec import Struct
 
 
 class QuestionAction(StrEnum):
-    """How a question was closed."""
+    """The way in which a question was closed."""
 
     ACCEPT = "accept"
     """The person filled in the form, or agreed to open the link."""
     DECLINE = "decline"
-    """The person said no."""
+    """The person declined."""
     CANCEL = "cancel"
-    """The person put it away without a decision, or the call or its turn ended first."""
+    """The person dismissed it without a decision, or the call or its turn ended first."""
     EXPIRED = "expired"
     """The time for an answer has passed."""
 
@@ -30,7 +30,7 @@ class SchemaForm(Struct, frozen=True, tag="schema"):
 
 
 class LinkForm(Struct, frozen=True, tag="link"):
-    """An address that the person opens. What is entered there does not come to this server."""
+    """An address that the person opens. What is entered there does not reach this server."""
 
     url: str
 
@@ -90,8 +90,8 @@ class QuestionHold(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class HeldQuestion(Struct, frozen=True):
-    """A question with what its call needs to go on."""
+    """A question with the state that its call needs to resume."""
 
     question: Question
     hold: QuestionHold | None
-    """None when its call cannot go on in another process."""
+    """None when its call cannot resume in another process."""

@@ -11,11 +11,11 @@ from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.domain.principal import DEFAULT_TENANT
 
 DEFAULT_AGENT = "default"
-"""The agent of every session that names none; always there."""
+"""The agent of every session that names none; it always exists."""
 
 
 class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Limits what is used; None sets no limit."""
+    """Limits on usage; None sets no limit."""
 
     max_tokens: int | None = None
     """Prompts and answers together."""
@@ -23,7 +23,7 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the turns of a session are answered, and what its client keeps with it."""
+    """Settings for the turns of a session, and data that its client keeps with it."""
 
     title: str = ""
     directory: str = ""
@@ -37,15 +37,15 @@ class SessionSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     compaction: bool | None = None
     """Whether older messages are summarised when the context would not fit; None: as the server is configured."""
     budget: Budget = Budget()
-    """Limits on the use of all turns together; None in it: the server's limit."""
+    """Limits on all turns together; a None in it means the server's limit."""
     labels: dict[str, str] = {}
-    """The client's own."""
+    """The client's own labels."""
     metadata_json: str = ""
     """The client's own facts as a JSON object; "" for none."""
     system: str | None = None
     """System prompt of turns whose message has none; "" for no prompt, None for the agent's."""
     options: GenerationOptions = GenerationOptions()
-    """For what messages leave open."""
+    """Options for messages that leave them unset."""
 
 
 class Session(SessionSettings, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,16 +73,16 @@ class Session(SessionSettings, frozen=True, kw_only=True, omit_defaults=True):
         return self.title or first_words_of(self)
 
     def without_first_words(self) -> "Session":
-        """Returns what archives have: who imports a session gets the first words from its messages."""
+        """Returns the session as archives have it: an import takes the first words from its messages."""
         return Session(**{name: getattr(self, name) for name in Session.__struct_fields__})
 
 
 class BegunSession(Session, frozen=True, kw_only=True, omit_defaults=True):
-    """A session whose first message had words. A type of its own, because archives have `Session` alone."""
+    """A session whose first message had words. A separate type, because archives contain only `Session`."""
 
     first_words: str
-    """The beginning of that message, as `domain.conversation.titles` cuts it. Stored when the session is created, and
-    by `ports.commit.NoteFirstWords`; ignored when it is changed."""
+    """The beginning of that message, as cut by `domain.conversation.titles`. Stored when the session is created, and by
+    `ports.commit.NoteFirstWords`; ignored when the session is changed."""
 
 
 def begun(session: Session, first_words: str) -> Session:
@@ -103,26 +103,26 @@ class SessionOrder(StrEnum):
     CREATED = "created"
     """Most recently created first."""
     TITLE = "title"
-    """From A to Z, without regard to upper and lower case."""
+    """From A to Z, ignoring case."""
 
 
 class SessionFilter(Struct, frozen=True, kw_only=True):
-    """Which sessions a list has, and in which order: those that pass all of it."""
+    """The sessions of a list and their order. A session has to pass every condition."""
 
     archived: bool | None = None
     """Whether they are archived; None: both."""
     directory: str | None = None
     """Their working directory, exactly; None: any."""
     labels: dict[str, str] = {}
-    """Labels that they have, among others."""
+    """Labels that they have, possibly among others."""
     updated_since: datetime | None = None
-    """They were last changed then or later; None: ever."""
+    """Earliest time of their last change, inclusive; None: any."""
     title_text: str = ""
-    """Their shown title has it somewhere, without regard to upper and lower case."""
+    """A text that their shown title contains, ignoring case."""
     order: SessionOrder = SessionOrder.UPDATED
 
     @property
     def leaves_out(self) -> bool:
-        """Whether a list that goes through its order may come upon sessions that do not pass."""
+        """Whether a list in this order may come upon sessions that do not pass."""
         is_since = self.updated_since is not None and self.order is not SessionOrder.UPDATED
         return self.directory is not None or bool(self.labels or self.title_text) or is_since

@@ -1,4 +1,4 @@
-"""About how much memory messages take, found without writing them."""
+"""Approximate memory of messages, found without encoding them."""
 
 from itertools import chain
 
@@ -8,7 +8,7 @@ from turnwire.domain.text import memory_bytes
 
 MAX_CONVERSATION_BYTES = 256 * 2**20
 """Maximum memory of one conversation that is read for a request to a model or for a copy: more than twice the size of
-the largest context windows, also as many small messages. Lists are read in pages, and archives written message by
+the largest context windows, even in many small messages. Lists are read in pages, and archives written message by
 message."""
 
 BARE_BYTES = 800
@@ -18,11 +18,11 @@ _FURTHER_PART_BYTES = 250
 """Memory charged for each further part, without its texts."""
 
 _MARKUP_BYTES = 200
-"""Around a message."""
+"""Bytes around a message in the body of a request."""
 
 
 def message_bytes(message: Message) -> int:
-    """Returns about how much memory a message takes."""
+    """Returns the approximate memory of a message in bytes."""
     size = BARE_BYTES + _FURTHER_PART_BYTES * max(len(message.parts) - 1, 0)
     for part in message.parts:
         error = part.content.error if isinstance(part.content, ToolUse) else None
@@ -37,7 +37,7 @@ def check_conversation(size_bytes: int) -> None:
 
 
 def body_bytes(message: Message) -> int:
-    """Returns about how much a message takes in the body of a request; its files are counted in base64."""
+    """Returns the approximate size of a message in the body of a request; its files are counted in base64."""
     size = _MARKUP_BYTES
     for part in message.parts:
         size += sum(map(memory_bytes, (*texts_of(part), part.provider_state)))

@@ -13,15 +13,15 @@ _READ_CHARACTERS = 16 * MAX_FIRST_WORDS_CHARACTERS
 """Characters of each text that are read: a message may have megabytes."""
 
 _JOINERS = "\u200c\u200d"
-"""Between letters and between emoji they change what is shown; no other format character is kept."""
+"""They change how letters and emoji are shown; no other format character is kept."""
 _BLANK_PATTERN = "\u2800"
 
 
 def first_words(message: Message) -> str:
     """Returns the beginning of a user's message as one line, or the name of its first file that has one.
 
-    It has at most `MAX_FIRST_WORDS_CHARACTERS` characters, and none that controls how a screen shows others. "" when
-    the message has no words that anybody would see, and for messages of other types.
+    It has at most `MAX_FIRST_WORDS_CHARACTERS` characters, and none that controls how others are shown. "" when the
+    message has no visible words, and for messages of other types.
     """
     if message.type is not MessageType.USER:
         return ""

@@ -27,7 +27,7 @@ class ToolDefinition(Struct, frozen=True):
 
 
 MAX_TOOLS = 128
-"""Maximum tools in one request: OpenAI refuses more, and no model chooses well among many."""
+"""Maximum tools in one request: OpenAI rejects more, and no model chooses well among many."""
 
 
 class ToolChoiceMode(StrEnum):
@@ -47,7 +47,9 @@ class ToolChoice(Struct, frozen=True, omit_defaults=True):
     """The tool to call, with the mode REQUIRED; "" for any."""
 
     def after_first_step(self) -> "ToolChoice | None":
-        """Returns the choice for the further steps of a turn, which a forced call would keep from ending."""
+        """Returns the choice for the later steps of a turn: a forced call in each of them would never let
+        the turn end.
+        """
         return None if self.mode is ToolChoiceMode.REQUIRED else self
 
 
@@ -60,7 +62,7 @@ class ResponseFormatKind(StrEnum):
 
 
 class ResponseFormat(Struct, frozen=True, omit_defaults=True):
-    """The form that an answer's text is to have."""
+    """The required form of an answer's text."""
 
     kind: ResponseFormatKind
     schema_json: str = ""
@@ -92,18 +94,18 @@ class GenerationOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(map(utf8_bytes, texts))
 
     def over(self, defaults: "GenerationOptions") -> "GenerationOptions":
-        """Returns these settings, with the defaults for those that are left open."""
+        """Returns these settings, with the defaults for those that are unset."""
         given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) not in (None, (), "")}
         return msgspec.structs.replace(defaults, **given)
 
 
 class BusyPolicy(StrEnum):
-    """The action for a message to a session with a running turn."""
+    """The treatment of a message to a session with a running turn."""
 
     QUEUE = "queue"
     """It waits until the turns before it have ended."""
     REJECT = "reject"
-    """It is refused."""
+    """It is rejected."""
     INTERRUPT = "interrupt"
     """It ends the turn, and its own turn is the next one."""
     STEER = "steer"
@@ -111,7 +113,7 @@ class BusyPolicy(StrEnum):
 
 
 class QueueEntry(Struct, frozen=True):
-    """A message that waits behind the running turn."""
+    """A message that waits while a turn runs."""
 
     message_id: str
     turn_id: str
@@ -142,7 +144,7 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: TurnStatus
     created_at: datetime
     model: ModelRef
-    """Resolved when the message was accepted, so that a restart asks the same model."""
+    """Resolved when the message was accepted, so that a restart calls the same model."""
     agent: str = ""
     system: str | None = None
     """System prompt of this turn; "" for none, None for the agent's."""
@@ -150,17 +152,17 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: tuple[ToolDefinition, ...] = ()
     """Tools that the client runs: the session's and the message's, as they were when the message was accepted."""
     is_late: bool = False
-    """True when its message was part of the conversation before, without an answer."""
+    """True when its message was already part of the conversation, without an answer."""
     traceparent: str = ""
-    """Place of the call that sent the message in its trace, as the W3C header; "" when it was not traced."""
+    """Position in its trace of the call that sent the message, as the W3C header; "" when it was not traced."""
     busy_policy: BusyPolicy = BusyPolicy.QUEUE
     """The policy of its message towards the running turn; QUEUE when none ran."""
     aimed_at_turn_id: str = ""
     """The turn that its message is to interrupt or to join; "" when it waits for its turn, or none ran. Stored with the
     message, so that a restart does not continue a turn that is to end."""
     regenerates: str = ""
-    """The message that it answers again; "" when it answers for the first time. `user_message_id` is another one when
-    that is an edited form of it."""
+    """The message that it answers again; "" for a first answer. If that message was edited, `user_message_id` is its
+    edited form."""
     replaces_turn_id: str = ""
     """The turn that this message had before; "" for none."""
     merged_into_turn_id: str = ""
@@ -168,7 +170,7 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended_by_message_id: str = ""
     """The message that interrupted it; "" when none did."""
     resumes: int = 0
-    """How often in a row it was resumed after a restart without completing a step."""
+    """Number of consecutive resumptions after a restart without a completed step."""
     started_at: datetime | None = None
     """None before it starts, and for turns that an older version started."""
     ended_at: datetime | None = None
@@ -187,5 +189,5 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sequence of its last event; 0 before it ends. Assigned by the store."""
 
     def header(self) -> "Turn":
-        """Returns the turn without what may be large: tools and system prompt."""
+        """Returns the turn without tools and system prompt, which may be large."""
         return msgspec.structs.replace(self, tools=(), system=None)

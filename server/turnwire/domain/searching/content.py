@@ -3,15 +3,15 @@
 from turnwire.domain.conversation.messages import Content, File, Refusal, Text, ToolResult, ToolUse
 
 MAX_SEARCHED_CHARACTERS = 32_768
-"""Characters of one part that are indexed, from its start. Bounds the cost of indexing a message, whatever a tool
-answered."""
+"""Maximum characters of one part that are indexed, from its start. Bounds the cost of indexing, however long the output
+of a tool is."""
 
 
 def searched_text(content: Content) -> str:
     """Returns the text of a part that the search finds; "" for none.
 
-    Reasoning has none, because it is not part of the conversation. A tool call has one once it has its result, so that
-    it is indexed once.
+    Reasoning has none, because it is not part of the conversation. A tool call has one only once it has its result, so
+    that it is indexed once.
     """
     match content:
         case Text(text) | Refusal(text):

@@ -10,10 +10,10 @@ from turnwire.domain.searching.queries import Query
 from turnwire.domain.searching.snippets import SnippetPiece
 
 MAX_RANKED = 100
-"""Maximum hits of a search that is ordered by rank. A page token contains those that are not shown yet."""
+"""Maximum hits of a search that is ordered by rank. A page token contains those not shown yet."""
 
 MAX_CANDIDATES = 1000
-"""Newest hits among which the best are chosen: ranking all hits would cost as much as there are."""
+"""Number of the newest hits among which the best are chosen, which bounds the cost of ranking."""
 
 
 class SearchOrder(StrEnum):
@@ -39,7 +39,7 @@ class Search(Struct, frozen=True, kw_only=True):
 
 
 class SearchHit(Struct, frozen=True, kw_only=True):
-    """A part that has what was searched for."""
+    """A part that matches a search."""
 
     session_id: str
     session_title: str
@@ -57,6 +57,7 @@ class SearchPage(Struct, frozen=True):
 
     hits: tuple[SearchHit, ...]
     next_place: bytes
-    """Where the next page begins; empty on the last. Counts entries of all tenants, so it is not for callers' eyes."""
+    """Position where the next page begins; empty on the last. Callers must not see it: it counts entries of all
+    tenants."""
     is_complete: bool = True
     """False while messages of the tenant are still to be indexed."""

@@ -26,14 +26,14 @@ _TERM = re.compile(r'(?P<minus>-?)(?:"(?P<phrase>[^"]*)"?(?P<after>\*?)|(?P<bare
 
 
 class Term(Struct, frozen=True):
-    """Words that are next to each other."""
+    """Consecutive words of a text."""
 
     words: tuple[str, ...]
     is_prefix: bool = False
-    """Whether the last word may go on."""
+    """Whether the last word may continue."""
 
     def spans(self, text: list[Word]) -> Iterator[tuple[int, int]]:
-        """Yields where the term is in a text, given as its words."""
+        """Yields where the term occurs in a text, given as its words."""
         first, *others = self.words
         for index, begin in enumerate(text):
             if begin.text != first and (others or not self.is_prefix or not begin.text.startswith(first)):
@@ -42,12 +42,12 @@ class Term(Struct, frozen=True):
                 continue
             last = text[index + len(others)]
             is_exact = last.end - last.start == len(last.text)
-            # of a pair that one character has found, that one is the match
+            # of a pair found by its first character, only that character is the match
             is_half = last.is_run and is_exact and self.is_prefix and len(self.words[-1]) < len(last.text)
             yield begin.start, last.end - is_half
 
     def count(self, text: list[str]) -> int:
-        """Returns how often the term is in a text, given as its words without places."""
+        """Returns how often the term occurs in a text, given as its words without positions."""
         first, *others = self.words
         if not others:
             return sum(word.startswith(first) for word in text) if self.is_prefix else text.count(first)
@@ -71,9 +71,9 @@ class Query(Struct, frozen=True):
     """The terms of a search."""
 
     groups: tuple[tuple[Term, ...], ...]
-    """A text has one term of each group."""
+    """A hit has one term of each group."""
     without: tuple[Term, ...] = ()
-    """It has none of these."""
+    """A hit has none of these."""
 
     def terms(self) -> tuple[Term, ...]:
         """Returns the terms that make a text a hit."""
@@ -84,7 +84,7 @@ def parse_query(text: str) -> Query:
     """Returns the query that a text means.
 
     Raises:
-        InvalidRequest: there is nothing to look for, or it is too long. Names `query`.
+        InvalidRequest: it has no word to search for, or is too long. Names `query`.
     """
     if len(text) > MAX_QUERY_CHARACTERS:
         raise InvalidRequest.of(
@@ -123,7 +123,7 @@ def parse_query(text: str) -> Query:
 def _term(phrase: str, *, is_prefix: bool) -> Term | None:
     """Returns the term of a phrase; None when no character of it is part of a word.
 
-    A run at the end of the phrase may go on in the text, one before another word may not.
+    A run at the end of the phrase may continue in the text, one before another word may not.
     """
     found: list[str] = []
     parts = pieces(phrase)

@@ -1,4 +1,4 @@
-"""Snippets: the place of a text that shows best why it is a hit."""
+"""Snippets: the part of a text that shows best why it is a hit."""
 
 import re
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from turnwire.domain.searching.queries import Query
 from turnwire.domain.searching.words import Word, words
 
 SNIPPET_CHARACTERS = 200
-"""About; a word or a match at its edge is not cut."""
+"""Approximate length; a word or a match at its edge is not cut."""
 
 _BEFORE = 40
 _CUT = "…"
 _SPACES = re.compile(r"\s+")
 
 _Match = tuple[int, int, int]
-"""Where a term begins and ends, and which one it is."""
+"""Beginning and end of a term in a text, and its number."""
 
 
 class SnippetPiece(Struct, frozen=True):
@@ -29,7 +29,7 @@ class SnippetPiece(Struct, frozen=True):
 def snippet(text: str, query: Query) -> tuple[SnippetPiece, ...]:
     """Returns the part of a text that has the most of the query's terms, the first of several.
 
-    White space is one space each; "…" stands where the text continues. Joined, the pieces are the snippet.
+    White space becomes single spaces; "…" marks where the text continues. Joined, the pieces are the snippet.
     """
     found = words(text)
     matches = sorted((*span, number) for number, term in enumerate(query.terms()) for span in term.spans(found))
@@ -60,7 +60,7 @@ def _window(text: str, found: list[Word], matches: list[_Match]) -> tuple[int, i
 
 
 def _best(matches: list[_Match]) -> int:
-    """Returns the match behind which the most different terms follow."""
+    """Returns the index of the match after which the most different terms follow."""
     best, most, end = 0, 0, 0
     counts: dict[int, int] = {}
     for place, (begin, _, number) in enumerate(matches):
@@ -79,7 +79,7 @@ def _best(matches: list[_Match]) -> int:
 
 
 def _joined(matches: list[_Match], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yields the marked places of the snippet; those that touch are one."""
+    """Yields the marked ranges of the snippet; those that touch are one."""
     at: tuple[int, int] | None = None
     for begin, stop, _ in matches:
         if begin < start or begin >= end:

@@ -1,8 +1,8 @@
 """The words of a text, in any script, in the form in which they are compared.
 
-Case, accents, and compatibility forms (full-width letters, ligatures) do not count. A run of a script that is written
+Case, accents, and compatibility forms (full-width letters, ligatures) are ignored. A run of a script that is written
 without spaces (Chinese, Japanese, Korean, Thai ...) becomes its pairs of neighbouring characters, and its last
-character alone: so a text of any length is found anywhere in a run, as a sequence of pairs, and one character as the
+character alone: a text of any length is then found anywhere in a run, as a sequence of pairs, and one character as the
 beginning of a pair. An emoji is a word.
 """
 
@@ -13,10 +13,11 @@ from operator import add
 from typing import NamedTuple
 
 VERSION = f"1 unicode {unicodedata.unidata_version}"
-"""Which words a text has. Raise the number whenever one gets others: the index is then made anew."""
+"""Identifies the rules by which texts have words. Raise the number whenever a text gets other words: the index is then
+rebuilt."""
 
 MAX_WORD_CHARACTERS = 64
-"""How many characters of a word count; longer words are keys and encoded files."""
+"""Number of characters of a word that count; longer words are keys and encoded files."""
 
 _RUN = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e50-\u0e59\u0e81-\u0edf"  # Thai, Lao
@@ -26,7 +27,7 @@ _RUN = (
     "\u3105-\u312f\u31a0-\u31bf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"  # Chinese
 )
 """Scripts that are written without spaces between words, as a class of a regular expression. Hangul has spaces, but
-endings without one."""
+none before an ending."""
 
 _EMOJI = "\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
 
@@ -39,7 +40,7 @@ _IGNORED = (
 
 
 def _marks() -> str:
-    """Returns the marks that continue a word, as ranges of a class: for `re` they are no letters."""
+    """Returns the marks that continue a word, as ranges of a class: `re` does not count them as letters."""
     found = []
     for begin, end in ((0x300, 0x1E94B), (0xE0100, 0xE01F0)):
         found += [chr(code) for code in range(begin, end) if unicodedata.category(chr(code)).startswith("M")]
@@ -54,9 +55,9 @@ def _marks() -> str:
 
 @lru_cache(maxsize=1)
 def _piece() -> re.Pattern[str]:
-    """Returns what finds the pieces of a text. Its groups: a run, or anything else.
+    """Returns the pattern that finds the pieces of a text. Its groups: a run, or anything else.
 
-    Made at its first use: looking at each mark of Unicode takes longer than importing most modules.
+    Made on first use: looking at each mark of Unicode takes longer than importing most modules.
     """
     mark = f"{_marks()}\u00ad\u200c\u200d\u2060"
     letter = rf"[^\W_{_RUN}]"
@@ -66,21 +67,21 @@ def _piece() -> re.Pattern[str]:
 _ASCII_WORD = re.compile(rf"([a-z0-9]{{1,{MAX_WORD_CHARACTERS}}})[a-z0-9]*")
 _STRIP = re.compile(f"[{_IGNORED}]+")
 _ASCII_FOLDED = "".join(chr(code).lower() if chr(code).isalnum() else " " for code in range(128))
-"""For `str.translate`, which takes a third of the time that a regular expression takes."""
+"""For `str.translate`, which takes a third of the time of a regular expression."""
 
 
 class Word(NamedTuple):
-    """A word and where it is in its text."""
+    """A word and its position in its text."""
 
     text: str
-    """As it is compared; of a run a pair of characters, or its last one."""
+    """The compared form; for a run, a pair of characters or its last one."""
     start: int
     end: int
     is_run: bool = False
 
 
 class Piece(NamedTuple):
-    """A word of a script with spaces, an emoji, or a run of a script without spaces, as it is compared."""
+    """A word of a script with spaces, an emoji, or a run of a script without spaces, in the compared form."""
 
     text: str
     is_run: bool
@@ -99,13 +100,13 @@ def words(text: str) -> list[Word]:
             elif len(piece.text) == end - start:
                 parts = enumerate(_run_words(piece.text), start)
                 found += [Word(part, place, place + len(part), is_run=True) for place, part in parts]
-            else:  # characters became others: which ones is not known
+            else:  # folding replaced characters, so their positions are unknown
                 found += [Word(part, start, end, is_run=True) for part in _run_words(piece.text)]
     return found
 
 
 def tokens(text: str) -> list[str]:
-    """Returns the words of a text without their places; the same as those of `words`, and much quicker."""
+    """Returns the words of a text without their positions; the same as those of `words`, and much faster."""
     if text.isascii():
         found = text.translate(_ASCII_FOLDED).split()
         has_long = len(text) > MAX_WORD_CHARACTERS and max(map(len, found), default=0) > MAX_WORD_CHARACTERS
@@ -138,7 +139,7 @@ def _run_words(run: str) -> list[str]:
 
 
 def _pieces_of(found: str) -> list[Piece]:
-    """Returns a piece of a text as it is compared. A compatibility form can be several words."""
+    """Returns a piece of a text in the compared form. A compatibility form can be several words."""
     if len(found) > MAX_WORD_CHARACTERS:
         return _folded_pieces(found)
     return _known_pieces(found)
@@ -156,4 +157,4 @@ def _folded_pieces(found: str) -> list[Piece]:
 
 
 _known_pieces = lru_cache(4096)(_folded_pieces)
-"""Words come again and again."""
+"""The same words recur."""

@@ -51,8 +51,8 @@ from tests.support.models.scripts import API_OF_PATH, Say, answer
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
 from tests.support.servers.tenants import connect_as, server_of_tenants
-from tests.support.vectors.holding import Holding
 from turnwire.domain.archive.records import ArchivedSession
+from turnwire_client import Conversation
 
 UNSEEN = "\u200b\u2060"
 """Words that nobody sees."""
@@ -60,15 +60,15 @@ UNSEEN = "\u200b\u2060"
 
 async def told(client: Client, session_id: str) -> list[SessionEvent]:
     """Returns all events of a session; a client that folds them holds the title that the server shows."""
-    holding = Holding(session_id)
+    held = Conversation(session_id)
     async with watching(client, session_id, after_sequence=0) as watch:
         await watch.until_kind("caught_up")
         events = [event for event in watch.events if event.sequence]
         for event in events:
-            holding.apply(event)
+            held.apply(event)
     shown = await session_of(client, session_id)
-    assert holding.session is not None
-    assert title_of(holding.session) == title_of(shown)
+    assert held.session is not None
+    assert title_of(held.session) == title_of(shown)
     assert shown.title_from_message == (not shown.settings.title and bool(shown.title))
     return events
 

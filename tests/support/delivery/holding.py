@@ -1,4 +1,4 @@
-"""A client's state of one session, kept twice: by the oracle's fold and by the Python client's."""
+"""A client's state of one session, at one place."""
 
 import copy
 
@@ -8,18 +8,15 @@ from opencode.message.content_pb2 import SessionMessage
 from opencode.message.message_pb2 import ListMessagesResponse
 from tests.support.delivery.comparing import difference, settled
 from tests.support.oracles.fold import SessionFold
-from turnwire_client.conversation import Conversation
 
 
 class Held:
-    """The two folds of a reader, at one place."""
+    """What a reader holds at one place."""
 
     def __init__(self, session_id: str, start: ListMessagesResponse | None = None) -> None:
         """Begins at the first event of the session, or with a list."""
         listed = start or ListMessagesResponse()
         self.fold = SessionFold(session_id, listed.sequence, listed.messages)
-        self.client = Conversation(session_id)
-        self.client.reset(_copies(listed.messages), sequence=listed.sequence, resume_token=listed.resume_token)
         self.token = listed.resume_token
         self.is_ahead = False
         """Whether the queue of now was told, and events from before it may follow: so until the marker.
@@ -37,7 +34,6 @@ class Held:
         """Takes in one event; raises ContractBroken as the fold does."""
         allow_deletion(self.fold, event)
         self.fold.apply(event)
-        self.client.apply(event)
         if event.HasField("session_snapshot"):
             self.is_ahead, self._is_caught_up = True, False
         self._is_caught_up |= event.HasField("caught_up")
@@ -49,20 +45,13 @@ class Held:
         self.token = batch.resume_token or self.token
 
     def differs(self, stored: list[SessionMessage]) -> str:
-        """Returns how the two folds differ from what is stored at their sequence; "" when they do not."""
-        theirs = difference([*self.client.messages, *self.client.waiting], stored)
-        return difference(self.fold.listed(), stored) or (theirs and f"in the fold of the Python client {theirs}")
+        """Returns how it differs from what is stored at its sequence; "" when it does not."""
+        return difference(self.fold.listed(), stored)
 
     def at_place(self) -> "Held":
         """Returns a copy that goes its own way."""
         made = copy.copy(self)
         made.fold = copy.deepcopy(self.fold)
-        held = self.client
-        made.client = Conversation(held.session_id)
-        messages = [*held.messages, *held.waiting]
-        made.client.reset(_copies(messages), sequence=held.sequence, resume_token=self.token)
-        made.client.permissions, made.client.questions = dict(held.permissions), dict(held.questions)
-        made.client.queue_revision, made.client.deleted = held.queue_revision, held.deleted
         return made
 
     def ids(self) -> set[str]:
@@ -74,7 +63,3 @@ def allow_deletion(fold: SessionFold, event: SessionEvent) -> None:
     """Lets the fold take a deletion, which takes with it the events that were not told yet."""
     if event.HasField("session_deleted") and fold.head is not None:
         fold.head = max(fold.head, event.sequence - 1)
-
-
-def _copies(messages: object) -> list[SessionMessage]:
-    return [copy.deepcopy(message) for message in messages]  # type: ignore[attr-defined]

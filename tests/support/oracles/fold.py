@@ -1,23 +1,20 @@
-"""A client's fold of WatchEvents: from events alone to the messages that ListMessages would answer.
+"""A client of a watch: the Python client's fold, and the promises of the stream itself.
 
-Written by the comments of `opencode/event/session_event.proto` and by nothing else. It also checks what the contract
-promises about the stream itself, and raises `ContractBroken` where the stream breaks it.
+`Conversation` of the Python client is the one oracle of what a client holds; `clients/vectors` holds it to what the
+server has stored. What stands here checks each event by the comments of `opencode/event/session_event.proto`, and
+raises `ContractBroken` where the stream breaks them.
 """
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
 from opencode.event.session_event_pb2 import RESYNC_REASON_UNSPECIFIED, EventKind, PartDelta, SessionEvent
-from opencode.message.content_pb2 import (
-    MESSAGE_STATUS_COMPLETE,
-    MESSAGE_STATUS_QUEUED,
-    PART_STATUS_STREAMING,
-    Part,
-    SessionMessage,
-)
+from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, PART_STATUS_STREAMING, Part, SessionMessage
 from opencode.question.question_pb2 import Question
-from opencode.session.session_pb2 import SESSION_STATUS_IDLE, SESSION_STATUS_UNSPECIFIED
+from opencode.session.session_pb2 import SESSION_STATUS_IDLE
 from opencode.tool.tool_pb2 import PermissionRequest
+from turnwire_client.conversation import Conversation
 
 DURABLE = frozenset(name.removeprefix("EVENT_KIND_").lower() for name, number in EventKind.items() if number)
 """Field names of the durable kinds."""
@@ -51,13 +48,10 @@ class SessionFold:
         self.session_id = session_id
         self.head = head
         self.filtered = filtered
-        self.messages: dict[str, SessionMessage] = {one.message_id: copy.deepcopy(one) for one in messages}
-        self.queue: list[str] = [m.message_id for m in self.messages.values() if m.status == MESSAGE_STATUS_QUEUED]
+        self.client = Conversation(session_id)
+        self.client.reset(copies(messages), sequence=0, resume_token="")
         self.left_out: set[str] = set()
         """Messages that waited and were not in the queue of the last snapshot: the end of it follows."""
-        self.queue_revision = 0
-        self.status = SESSION_STATUS_UNSPECIFIED
-        self._growing: dict[tuple[str, int], _Growing] = {}
         self.open_turns: set[str] = set()
         self.ended_turns: dict[str, int] = {}
         """Turn id -> its finish reason."""
@@ -72,10 +66,38 @@ class SessionFold:
         self.waited = 0
         """Deltas that came too early: the client waits for a snapshot. A stream without loss has none."""
         self.deltas = 0
-        self.deleted = False
-        self.permissions: dict[str, PermissionRequest] = {}
-        self.questions: dict[str, Question] = {}
-        """The open permission requests."""
+        self._sizes: dict[tuple[str, int], int] = {}
+        """Size in bytes of each part to which deltas were added since the last event of another kind."""
+
+    @property
+    def queue(self) -> list[str]:
+        """The ids of the messages that wait, next first."""
+        return self.client.waiting_ids
+
+    @property
+    def queue_revision(self) -> int:
+        """The revision of the queue that was told last."""
+        return self.client.queue_revision
+
+    @property
+    def status(self) -> int:
+        """The status of the session that was told last."""
+        return self.client.status
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the session is gone."""
+        return self.client.deleted
+
+    @property
+    def permissions(self) -> dict[str, PermissionRequest]:
+        """The open permission requests by id."""
+        return self.client.permissions
+
+    @property
+    def questions(self) -> dict[str, Question]:
+        """The open questions by id."""
+        return self.client.questions
 
     def apply(self, event: SessionEvent) -> None:
         """Takes in one event.
@@ -90,20 +112,33 @@ class SessionFold:
                 self._drop_all(RESYNC_REASON_UNSPECIFIED)
             return
         self._check(event, kind)
-        getattr(self, f"_on_{kind}")(event, getattr(event, kind))
+        if kind == "part_delta":
+            self._check_part_delta(event.part_delta)
+        else:
+            self._sizes.clear()
+            if (check := getattr(self, f"_check_{kind}", None)) is not None:
+                check(event, getattr(event, kind))
+        if event.conversation_changed.reread:  # goes on with what is left, though a client would read the list
+            event = copy.deepcopy(event)
+            event.conversation_changed.reread = False
+        if kind != "resync":
+            self.client.apply(event)
 
     def listed(self) -> list[SessionMessage]:
         """Returns the messages in conversation order, queued ones last, next first."""
-        for message_id, index in list(self._growing):
-            self._part(message_id, index)
-        waiting = [self.messages[message_id] for message_id in self.queue if message_id in self.messages]
-        others = [message for message_id, message in self.messages.items() if message_id not in self.queue]
-        return others + waiting
+        return [*self.client.messages, *self.client.waiting]
 
     def text(self, message_id: str) -> str:
         """Returns the text parts of one message, joined."""
-        self.listed()
-        return "".join(part.text.text for part in self.messages[message_id].parts)
+        return self.client.text(message_id)
+
+    def __deepcopy__(self, _memo: object) -> "SessionFold":
+        made = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | set | list):
+                setattr(made, name, copy.copy(value))
+        made.client = copied(self.client)
+        return made
 
     def _check(self, event: SessionEvent, kind: str) -> None:
         if event.session_id != self.session_id and not (kind in BRIEF and not event.session_id):
@@ -126,239 +161,98 @@ class SessionFold:
         if event.turn_id in self.ended_turns:
             raise ContractBroken(f"{kind} of turn {event.turn_id} after its turn_ended")
 
-    def _part(self, message_id: str, index: int) -> Part | None:
-        message = self.messages.get(message_id)
-        grown = self._growing.pop((message_id, index), None)
-        if message is not None:
-            for part in message.parts:
-                if part.index == index:
-                    if grown is not None:
-                        _set_held(part, "".join(grown.texts))
-                        part.content_bytes = grown.size
-                    return part
-        return None
-
-    def _put_part(self, message_id: str, part: Part) -> None:
-        message = self.messages.get(message_id)
-        if message is None:
-            return  # a client that began without a position does not hold it
-        held = self._part(message_id, part.index)
-        if held is not None:
-            if held.part_id != part.part_id and held.status != PART_STATUS_STREAMING:
-                raise ContractBroken(f"part {part.index} of {message_id} has two ids")
-            held.CopyFrom(part)
-            return
-        parts = sorted([*message.parts, part], key=lambda one: one.index)
-        del message.parts[:]
-        message.parts.extend(parts)
-
-    def _on_part_delta(self, _: SessionEvent, delta: object) -> None:
+    def _check_part_delta(self, delta: PartDelta) -> None:
         self.deltas += 1
         place = delta.message_id, delta.part_index
-        grown = self._growing.get(place)
-        if grown is None:
-            part = self._part(*place)
-            if part is None:
-                self.waited += 1
-                return
-            grown = self._growing[place] = _Growing(part)
-        if delta.offset > grown.size:
+        size = self._sizes.get(place)
+        if size is None:
+            part = self.client.part(*place)
+            size = -1 if part is None else part.content_bytes
+        if delta.offset > size:
             self.waited += 1
-        elif delta.end_offset > grown.size:
-            grown.add(delta)
+        else:
+            self._sizes[place] = max(size, delta.end_offset)
 
-    def _on_part_started(self, _: SessionEvent, started: object) -> None:
-        if self._part(started.message_id, started.part.index) is None:
-            self._put_part(started.message_id, started.part)
+    def _check_part_finished(self, _: SessionEvent, finished: Any) -> None:
+        held = self.client.held_part(finished.message_id, finished.part.index)
+        if held is not None and held.part_id != finished.part.part_id and held.status != PART_STATUS_STREAMING:
+            raise ContractBroken(f"part {finished.part.index} of {finished.message_id} has two ids")
 
-    def _on_part_finished(self, _: SessionEvent, finished: object) -> None:
-        self._put_part(finished.message_id, finished.part)
-
-    def _on_message_added(self, _: SessionEvent, added: object) -> None:
-        message = added.message
-        held = self.messages.get(message.message_id)
-        if held is None:
-            self.messages[message.message_id] = SessionMessage()
-            self.messages[message.message_id].CopyFrom(message)
-
-    def _on_message_finished(self, _: SessionEvent, finished: object) -> None:
-        held = self.messages.get(finished.message.message_id)
+    def _check_message_finished(self, _: SessionEvent, finished: Any) -> None:
         if finished.message.parts:
             raise ContractBroken("message_finished carries parts")
-        if held is not None:
-            parts = [part for part in held.parts if part.status != PART_STATUS_STREAMING]
-            self._forget_growing(held)
-            held.CopyFrom(finished.message)
-            held.parts.extend(parts)
 
-    def _on_tool_call_updated(self, _: SessionEvent, updated: object) -> None:
-        part = self._part(updated.message_id, updated.part_index)
-        if part is not None:
-            part.tool_use.CopyFrom(updated.state)
-
-    def _on_turn_started(self, event: SessionEvent, started: object) -> None:
+    def _check_turn_started(self, event: SessionEvent, started: Any) -> None:
         self.open_turns.add(event.turn_id)
         if started.turn.start_sequence != event.sequence or started.turn.turn_id != event.turn_id:
             raise ContractBroken(f"turn_started {event.sequence} carries {started.turn}")
-        self._stop_waiting(started.turn.user_message_id)
 
-    def _on_turn_steered(self, _: SessionEvent, steered: object) -> None:
-        self._stop_waiting(steered.user_message_id)
-
-    def _stop_waiting(self, message_id: str) -> None:
-        if message_id in self.queue:
-            self.queue.remove(message_id)
-        message = self.messages.pop(message_id, None)
-        if message is not None:
-            if message.status == MESSAGE_STATUS_QUEUED:  # it waited
-                message.previous_message_id = next((o for o in reversed(self.messages) if o not in self.queue), "")
-            message.status = MESSAGE_STATUS_COMPLETE
-            self.messages[message_id] = message
-
-    def _on_message_replaced(self, _: SessionEvent, replaced: object) -> None:
-        held = self.messages.get(replaced.message.message_id)
-        if held is not None:
-            self._forget_growing(held)
-            held.CopyFrom(replaced.message)
-
-    def _on_conversation_changed(self, _: SessionEvent, changed: object) -> None:
-        kept = changed.kept_through_message_id
-        others = [message_id for message_id in self.messages if message_id not in self.queue]
-        dropped = others[others.index(kept) + 1 :] if kept in others else others
-        for message_id in dropped:
-            self._forget_growing(self.messages.pop(message_id))
-        if changed.reread:
-            self.rereads += 1
-
-    def _forget_growing(self, message: SessionMessage) -> None:
-        for part in message.parts:
-            self._growing.pop((message.message_id, part.index), None)
-
-    def _on_turn_ended(self, event: SessionEvent, ended: object) -> None:
+    def _check_turn_ended(self, event: SessionEvent, ended: Any) -> None:
         self.open_turns.discard(event.turn_id)
         if ended.turn.end_sequence != event.sequence or ended.turn.turn_id != event.turn_id:
             raise ContractBroken(f"turn_ended {event.sequence} carries {ended.turn}")
         self.ended_turns[event.turn_id] = ended.turn.finish_reason
 
-    def _on_session_status_changed(self, _: SessionEvent, changed: object) -> None:
+    def _check_conversation_changed(self, _: SessionEvent, changed: Any) -> None:
+        self.rereads += changed.reread
+
+    def _check_session_status_changed(self, _: SessionEvent, changed: Any) -> None:
         if changed.status == SESSION_STATUS_IDLE and self.open_turns:
             raise ContractBroken("the session is idle while a turn is open")
-        self.status = changed.status
 
-    def _on_session_created(self, _: SessionEvent, created: object) -> None:
+    def _check_session_created(self, _: SessionEvent, created: Any) -> None:
         if created.session.id != self.session_id:
             raise ContractBroken("session_created names another session")
 
-    def _on_session_updated(self, _: SessionEvent, updated: object) -> None:
+    def _check_session_updated(self, _: SessionEvent, updated: Any) -> None:
         if updated.session.id != self.session_id:
             raise ContractBroken("session_updated names another session")
 
-    def _on_session_deleted(self, _: SessionEvent, __: object) -> None:
-        self.deleted = True
-
-    def _on_message_removed(self, _: SessionEvent, removed: object) -> None:
-        self.messages.pop(removed.message_id, None)
-        if removed.message_id in self.queue:
-            self.queue.remove(removed.message_id)
-
-    def _on_queue_changed(self, _: SessionEvent, changed: object) -> None:
+    def _check_queue_changed(self, _: SessionEvent, changed: Any) -> None:
         if changed.revision <= self.queue_revision:
             raise ContractBroken(f"the queue has revision {changed.revision} after {self.queue_revision}")
-        self.queue_revision = changed.revision  # a snapshot may have been ahead
-        self.queue = [entry.message_id for entry in changed.entries]
         self.left_out.clear()
 
-    def _on_message_snapshot(self, _: SessionEvent, snapshot: object) -> None:
-        for part in snapshot.message.parts:
-            self._growing.pop((snapshot.message.message_id, part.index), None)
-        held = self.messages.setdefault(snapshot.message.message_id, SessionMessage())
-        held.CopyFrom(snapshot.message)
-
-    def _on_session_snapshot(self, _: SessionEvent, snapshot: object) -> None:
+    def _check_session_snapshot(self, _: SessionEvent, snapshot: Any) -> None:
         if snapshot.queue_revision < self.queue_revision:
             raise ContractBroken(f"the queue has revision {snapshot.queue_revision} after {self.queue_revision}")
-        told = [entry.message_id for entry in snapshot.queue]
-        self.left_out = {i for i in self.queue if i not in told and self._is_queued(i)}
-        self.queue = [i for i in self.queue if i in self.left_out] + told
-        self.status = snapshot.session.status
+        waited = {one.message_id for one in self.client.waiting if one.status == MESSAGE_STATUS_QUEUED}
+        self.left_out = waited - {entry.message_id for entry in snapshot.queue}
 
-    def _is_queued(self, message_id: str) -> bool:
-        return message_id in self.messages and self.messages[message_id].status == MESSAGE_STATUS_QUEUED
-
-    def _on_caught_up(self, _: SessionEvent, caught_up: object) -> None:
+    def _check_caught_up(self, _: SessionEvent, caught_up: Any) -> None:
         self.caught_up.append(caught_up.head_sequence)
         if self.head is None:
             self.head = caught_up.head_sequence
         elif not self.filtered and caught_up.head_sequence != self.head:
             raise ContractBroken(f"caught up at {caught_up.head_sequence} with {self.head} delivered")
 
-    def _on_heartbeat(self, _: SessionEvent, heartbeat: object) -> None:
+    def _check_heartbeat(self, _: SessionEvent, heartbeat: Any) -> None:
         self.heartbeats.append(heartbeat.head_sequence)
         if self.head is not None and not self.filtered and heartbeat.head_sequence != self.head:
             raise ContractBroken(f"heartbeat with head {heartbeat.head_sequence} while {self.head} was delivered")
 
-    def _on_tool_log(self, _: SessionEvent, line: object) -> None:
-        part = self._part(line.message_id, line.part_index)
-        if part is not None and line.line_index == len(part.tool_use.logs):
-            part.tool_use.logs.append(line.text)
-
-    def _on_permission_asked(self, _: SessionEvent, asked: object) -> None:
-        self.permissions[asked.permission.id] = asked.permission
-
-    def _on_permission_snapshot(self, _: SessionEvent, snapshot: object) -> None:
-        self.permissions[snapshot.permission.id] = snapshot.permission
-
-    def _on_permission_replied(self, _: SessionEvent, replied: object) -> None:
-        self.permissions.pop(replied.permission_id, None)
-
-    def _on_question_asked(self, _: SessionEvent, asked: object) -> None:
-        self.questions[asked.question.question_id] = asked.question
-
-    def _on_question_snapshot(self, _: SessionEvent, snapshot: object) -> None:
-        self.questions[snapshot.question.question_id] = snapshot.question
-
-    def _on_question_answered(self, _: SessionEvent, answered: object) -> None:
-        self.questions.pop(answered.question_id, None)
-
-    def _on_retry_scheduled(self, _: SessionEvent, scheduled: object) -> None:
+    def _check_retry_scheduled(self, _: SessionEvent, scheduled: Any) -> None:
         if scheduled.attempt < 1:
             raise ContractBroken("a retry before the first attempt")
 
-    def _on_compaction_started(self, _: SessionEvent, started: object) -> None:
+    def _check_compaction_started(self, _: SessionEvent, started: Any) -> None:
         if not started.message_count:
             raise ContractBroken("nothing is being summarised")
 
-    def _on_context_compacted(self, _: SessionEvent, compacted: object) -> None:
-        held = self.messages.get(compacted.message_id)
+    def _check_context_compacted(self, _: SessionEvent, compacted: Any) -> None:
+        held = self.client.held_message(compacted.message_id)
         if held is not None and held.compaction != compacted.compaction:
             raise ContractBroken("the summary stands for something else than the event says")
 
-    def _on_resync(self, _: SessionEvent, resync: object) -> None:
+    def _check_resync(self, _: SessionEvent, resync: Any) -> None:
         self.earliest = resync.earliest_sequence
         self.head = None
         self._drop_all(resync.reason)
 
     def _drop_all(self, reason: int) -> None:
         self.resyncs.append(reason)
-        self.permissions, self.questions, self.messages, self.queue = {}, {}, {}, []
-        self.open_turns, self.status = set(), SESSION_STATUS_UNSPECIFIED
-        self._growing.clear()
-
-
-class _Growing:
-    """The text of a part while deltas come, with its size in bytes, which nobody needs to count."""
-
-    def __init__(self, part: Part) -> None:
-        self.texts = [held_text(part)]
-        self.size = part.content_bytes
-
-    def add(self, delta: PartDelta) -> None:
-        """Takes in a delta that begins within what is held, or just behind it, and reaches further."""
-        text = delta.text
-        if delta.offset < self.size:
-            text = text.encode()[self.size - delta.offset :].decode()
-        self.texts.append(text)
-        self.size = delta.end_offset
+        self.client = Conversation(self.session_id)
+        self.open_turns = set()
 
 
 class Fold:
@@ -388,17 +282,30 @@ class Fold:
 
     def _session_of(self, message_id: str) -> str:
         """Returns the session that holds a message; "" for none."""
-        return next((one.session_id for one in self.sessions.values() if message_id in one.messages), "")
+        holding = (one.session_id for one in self.sessions.values() if one.client.held_message(message_id))
+        return next(holding, "")
 
 
 def comparable(messages: Iterable[SessionMessage]) -> list[SessionMessage]:
     """Returns copies without the time of last change: a write of growing text changes it without an event."""
-    copies = []
-    for message in messages:
-        copies.append(SessionMessage())
-        copies[-1].CopyFrom(message)
-        copies[-1].ClearField("update_time")
-    return copies
+    found = copies(messages)
+    for message in found:
+        message.ClearField("update_time")
+    return found
+
+
+def copies(messages: Iterable[SessionMessage]) -> list[SessionMessage]:
+    """Returns copies of messages."""
+    return [copy.deepcopy(message) for message in messages]
+
+
+def copied(held: Conversation) -> Conversation:
+    """Returns a copy of what a client holds, which goes its own way."""
+    made = Conversation(held.session_id)
+    made.reset(copies([*held.messages, *held.waiting]), sequence=held.sequence, resume_token=held.resume_token)
+    made.permissions, made.questions = dict(held.permissions), dict(held.questions)
+    made.queue_revision, made.deleted, made.status = held.queue_revision, held.deleted, held.status
+    return made
 
 
 def held_text(part: Part) -> str:
@@ -407,11 +314,3 @@ def held_text(part: Part) -> str:
     if content == "tool_use":
         return part.tool_use.input_json
     return getattr(part, content).text if content in ("text", "reasoning", "refusal") else ""
-
-
-def _set_held(part: Part, text: str) -> None:
-    content = part.WhichOneof("content")
-    if content == "tool_use":
-        part.tool_use.input_json = text
-    else:
-        getattr(part, content).text = text

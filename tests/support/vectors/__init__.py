@@ -5,5 +5,5 @@ answer, and asks the server what it has stored at the end. `retelling` then give
 batches that do not depend on the moment, and `files` writes it. `python -m tests.support.vectors` makes them all.
 
 What a client must hold (`want`) is what the server has stored. It is never taken from a fold, except where a scene adds
-events that no server sends. The fold of `holding` only says when a watch has told everything, and is checked.
+events that no server sends. The fold of the Python client only says when a watch has told everything, and is checked.
 """

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from opencode.event.event_pb2 import WatchEventsRequest
+from opencode.event.event_pb2 import WatchEventsRequest, WatchEventsResponse
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, MESSAGE_STATUS_STREAMING, MESSAGE_TYPE_ASSISTANT
 from opencode.message.message_pb2 import ListMessagesRequest, ListMessagesResponse
@@ -16,9 +16,11 @@ from opencode.session.session_pb2 import SessionInfo
 from opencode.tool.tool_pb2 import ListPermissionsRequest
 from opencode.turn.turn_service_pb2 import ListQueueRequest
 from tests.support.clients.conversation import session_of
+from tests.support.oracles.fold import copies
 from tests.support.servers.running import Client
-from tests.support.vectors.holding import Holding, compared
+from tests.support.vectors.holding import compared
 from tests.support.vectors.recording import Cut, Recording, Want
+from turnwire_client import Conversation
 
 PATIENCE_SECONDS = 200
 PAUSE_SECONDS = 0.01
@@ -32,7 +34,11 @@ class Tape:
         self.client = client
         self.session_id = session_id
         self.start = start
-        self.held = Holding(session_id, start)
+        self.held = Conversation(session_id)
+        if start is not None:
+            self.held.reset(copies(start.messages), sequence=start.sequence, resume_token=start.resume_token)
+        self.reached = self.held.sequence
+        """The newest sequence of the session that the client was told."""
         self.watches: list[list[SessionEvent]] = []
         self._failure: BaseException | None = None
 
@@ -65,12 +71,18 @@ class Tape:
         try:
             async for batch in call:
                 events.extend(batch.events)
-                self.held.take(batch)
+                self._take(batch)
         except grpc.aio.AioRpcError as error:
             if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):  # killed; left
                 self._failure = error
         except Exception as error:
             self._failure = error
+
+    def _take(self, batch: WatchEventsResponse) -> None:
+        for event in batch.events:
+            self.held.apply(event)
+            self.reached = max(self.reached, self.held.sequence, event.caught_up.head_sequence)
+        self.held.resume_token = batch.resume_token or self.held.resume_token
 
     async def until(self, true: Callable[[], Any]) -> None:
         """Waits for a state of what was read.
@@ -95,17 +107,15 @@ class Tape:
 
     async def until_text(self, words: str) -> None:
         """Waits until an answer says the words."""
-        await self.until(
-            lambda: any(words in _text(m) for m in self.held.messages() if m.type == MESSAGE_TYPE_ASSISTANT)
-        )
+        await self.until(lambda: any(words in _text(m) for m in self.held.messages if m.type == MESSAGE_TYPE_ASSISTANT))
 
     async def until_begun(self) -> None:
         """Waits until an answer streams: what is stored after that has its place behind it."""
-        await self.until(lambda: any(m.status == MESSAGE_STATUS_STREAMING for m in self.held.messages()))
+        await self.until(lambda: any(m.status == MESSAGE_STATUS_STREAMING for m in self.held.messages))
 
     async def ended(self, turn_id: str) -> None:
         """Waits until a turn has ended."""
-        await self.until(lambda: turn_id in self.held.fold.ended_turns)
+        await self.until(lambda: turn_id in self.held.ended_turns)
 
     async def rested(self) -> None:
         """Waits until the watch has told all that is stored, and the server has stored all that was told."""
@@ -119,10 +129,10 @@ class Tape:
         want, head = stored
         held = self.held
         return (
-            (head, held.messages(), held.waiting(), held.waiting_messages())
-            == (held.reached, want.messages, want.waiting, want.waiting_messages)
-            and set(held.fold.permissions) == set(want.permissions)
-            and set(held.fold.questions) == set(want.questions)
+            (head, compared(held.messages), held.waiting_ids, compared(held.waiting))
+            == (self.reached, want.messages, want.waiting, want.waiting_messages)
+            and set(held.permissions) == set(want.permissions)
+            and set(held.questions) == set(want.questions)
         )
 
     async def recorded(self, description: str, cut: Cut = Cut.LEFT_OUT) -> Recording:

@@ -22,7 +22,7 @@ async def alternatives(folder: Path) -> dict[str, Recording]:
     async with taped(folder) as tape:
         one = await say(tape, "one")
         await say(tape, "two")
-        first = tape.held.messages()[1].message_id
+        first = tape.held.messages[1].message_id
         await _again(tape, one.message_id)
         found = {
             "regenerated": await tape.recorded("The first question is answered again; all behind it leaves the path.")

@@ -13,7 +13,6 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -298,9 +297,9 @@ class Server:
         sessions = NodeSessions(self._turns, environment.conversations, environment.feed, self._store.forget)
         stack.push_async_callback(node.give_all)
         parts = WatchParts(environment, self._turns, codec)
-        environment.all_sessions = partial(node.watch_all, environment, parts)
         locks, busy = await self._store.locks(), self._store.busy_sessions
-        return await node.start(locks, sessions, parts, services, busy=busy, on_failure=self._fail)
+        environment.servers = node
+        return await node.start(locks, sessions, environment, parts, services, busy=busy, on_failure=self._fail)
 
     async def _listen(
         self, listeners: _Listeners, services: Sequence[Service], gate: Gate, stack: AsyncExitStack

@@ -19,7 +19,8 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from opencode.event.event_pb2 import DELTA_MODE_NONE, SubscribeGlobalEventsRequest, WatchEventsRequest
+from opencode.event.event_pb2 import DELTA_MODE_NONE, GlobalEvent, SubscribeGlobalEventsRequest, WatchEventsRequest
+from opencode.message.content_pb2 import MESSAGE_TYPE_ASSISTANT
 from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
 from opencode.session.session_pb2 import (
     SESSION_STATUS_IDLE,
@@ -29,6 +30,7 @@ from opencode.session.session_pb2 import (
     GetSessionResponse,
     ListSessionsRequest,
     SessionSettings,
+    UpdateDirectoryRequest,
     UpdateSessionRequest,
 )
 from tests.support.clients.conversation import (
@@ -39,7 +41,6 @@ from tests.support.clients.conversation import (
     messages_of,
     new_session,
     refusal_of,
-    refused,
     session_of,
     talk,
     watching,
@@ -483,37 +484,129 @@ async def test_a_watch_of_all_sessions_survives_nodes_that_come_and_die(nodes: N
     await seen.check(a, *session_ids)
 
 
-async def test_simple_streams_are_refused_while_there_are_several(nodes: Nodes) -> None:
-    """They would miss what happens at other nodes. One that runs ends when the second node gets sessions."""
-    a = await nodes.start("a")
+class Simple:
+    """One call of SubscribeGlobalEvents, and what it has told."""
 
-    def global_events(client: Client) -> Any:
-        return client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        self.events: list[GlobalEvent] = []
 
-    running = global_events(a)
-    await running.initial_metadata()
-    b = await nodes.start("b")
-    await nodes.shared(a, b)
-    with pytest.raises(grpc.aio.AioRpcError) as error:
-        while await running.read() is not grpc.aio.EOF:
-            pass
-    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
-    for client in (a, b):
-        refusal = await refused(global_events(client).read())
-        assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["session_ids"])
-        assert "several" in refusal.message
-    await nodes.processes["b"].terminate()
-
-    async def alone() -> bool:
-        call = global_events(a)
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def at(cls, client: Client, *session_ids: str) -> AsyncIterator["Simple"]:
+        """Subscribes at a node."""
+        call = client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest(session_ids=session_ids))
         try:
             await call.initial_metadata()
-            return call.done() is False
+            yield cls(call)
         finally:
             call.cancel()
 
-    while not await alone():
-        await asyncio.sleep(0.05)
+    async def until(self, found: Callable[[GlobalEvent], bool]) -> GlobalEvent:
+        """Reads until an event is the wanted one."""
+        while True:
+            event = await self.call.read()
+            assert event is not grpc.aio.EOF
+            self.events.append(event)
+            if found(event):
+                return event
+
+    async def until_words(self, session_id: str) -> GlobalEvent:
+        """Reads until there are words of an answer in a session."""
+        answers = {e.message_updated.message_id for e in self.events if e.message_updated.role == "assistant"}
+
+        def found(event: GlobalEvent) -> bool:
+            if event.message_updated.role == "assistant":
+                answers.add(event.message_updated.message_id)
+            part = event.message_part_updated
+            return part.session_id == session_id and part.message_id in answers and bool(part.text.text)
+
+        return await self.until(found)
+
+    async def until_finished(self, *session_ids: str) -> None:
+        """Reads until an answer has ended in each of some sessions, in any order."""
+        left = set(session_ids)
+        while left:
+            event = await self.until(lambda e: e.message_updated.role == "assistant" and bool(e.message_updated.finish))
+            left.discard(event.message_updated.session_id)
+
+    async def check(self, client: Client, session_id: str) -> None:
+        """Checks that it has told of each message of a session: when it came, when it ended, and all of its text.
+
+        Of a message that an interrupted turn has taken back it may have told, too.
+        """
+        told = [e.message_updated for e in self.events if e.message_updated.session_id == session_id]
+        for message in await messages_of(client, session_id):
+            finishes = [one.finish for one in told if one.message_id == message.message_id]
+            assert len(finishes) == (2 if message.type == MESSAGE_TYPE_ASSISTANT else 1)
+            assert bool(finishes[-1]) == (message.type == MESSAGE_TYPE_ASSISTANT)
+            texts = [
+                e.message_part_updated.text.text
+                for e in self.events
+                if e.message_part_updated.message_id == message.message_id
+            ]
+            assert texts[-1] == words_of(message)
+
+
+async def test_the_simple_stream_has_the_sessions_of_all_nodes(nodes: Nodes, tmp_path: Path) -> None:
+    """What streams at the other node, too, as it grows; each message once and in order; the directory of its owner."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.balanced()
+    of_a, of_b, unwatched = await new_session(a), await new_session(b), await new_session(b)
+    async with Simple.at(a) as all_of_them, Simple.at(a, of_b, of_a) as some:
+        for session_id in (of_b, of_a):
+            there = UpdateDirectoryRequest(session_id=session_id, directory=str(tmp_path))
+            await a.sessions.UpdateSessionDirectory(there)
+            await b.messages.SendMessage(ask("/rate 60\n/words 60", session_id))
+            await talk(b, "/words 1", unwatched)
+            for stream in (all_of_them, some):
+                await stream.until_words(session_id)
+                await stream.until_finished(session_id)
+                texts = [
+                    e.message_part_updated.text.text
+                    for e in stream.events
+                    if e.message_part_updated.session_id == session_id and e.directory == str(tmp_path)
+                ]
+                assert len(texts) > 3
+        for session_id in (of_a, of_b):
+            await some.check(b, session_id)
+            await all_of_them.check(b, session_id)
+        assert any(e.message_updated.session_id == unwatched for e in all_of_them.events)
+        assert not any(e.message_updated.session_id == unwatched for e in some.events)
+        async with Simple.at(b) as late:  # begins with what is open at the other node
+            running = await b.messages.SendMessage(ask("/words 2\n/sleep 5", of_a))
+            await late.until_words(of_a)
+            async with Simple.at(b) as later:
+                part = await later.until(lambda e: e.message_part_updated.session_id == of_a)
+                assert part.message_part_updated.text.text
+            await b.messages.AbortSession(AbortSessionRequest(session_id=running.session_id))
+            await late.until_finished(of_a)
+
+
+async def test_the_simple_stream_survives_nodes_that_come_and_die(nodes: Nodes) -> None:
+    """It goes on at its node: what the dead one had stored and what becomes of its turns come, each once."""
+    a = await nodes.start("a")
+    async with Simple.at(a) as stream:
+        first = await new_session(a)
+        await a.messages.SendMessage(ask("/words 1", first))
+        await stream.until_finished(first)
+        b = await nodes.start("b")
+        await nodes.balanced()
+        session_ids = [await new_session(client) for client in (a, b, b)]
+        for session_id in session_ids:
+            await a.messages.SendMessage(ask(SLOW, session_id))
+        for session_id in session_ids:
+            await stream.until_words(session_id)
+        queued = [await a.messages.SendMessage(ask("/words 2", session_id)) for session_id in session_ids]
+        await nodes.processes["b"].kill()
+        for accepted in queued:
+            await ended(a, accepted)
+        mark = await new_session(a)
+        await a.messages.SendMessage(ask("/words 1", mark))
+        await stream.until_finished(mark)
+        for session_id in (first, *session_ids):
+            await stream.check(a, session_id)
 
 
 async def test_a_token_is_known_and_revoked_at_all_nodes(nodes: Nodes, tmp_path: Path, postgres_url: str) -> None:

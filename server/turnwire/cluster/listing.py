@@ -5,7 +5,7 @@ what it waits for are known to the owner of the session, who is asked.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from google.protobuf.message import Message
@@ -21,7 +21,6 @@ from turnwire.api.gate import CallFailed
 from turnwire.cluster.routing import Owners
 from turnwire.domain.errors import DomainError
 from turnwire.domain.principal import Principal
-from turnwire.domain.shards import shard_of
 
 ASKED_AT_ONCE = 16
 """Maximum sessions whose owners one list asks at the same time."""
@@ -30,6 +29,9 @@ ASKING_SECONDS = 1.0
 """How long a list waits for the owners. What is not known by then is shown as idle."""
 
 Method = Callable[[Principal, Message], Awaitable[Answer]]
+
+Busy = Callable[[Sequence[str]], Awaitable[frozenset[str]]]
+"""Returns those of some sessions, by their ids, whose turns have not all ended, whichever node has them."""
 
 
 class ListEverywhere:
@@ -40,13 +42,13 @@ class ListEverywhere:
         list_sessions: Method,
         get_session: Method,
         owners: Owners,
-        busy: Callable[[], Awaitable[frozenset[str]]],
+        busy: Busy,
     ) -> None:
         """Args:
         list_sessions: Lists all sessions, with what runs on this node.
         get_session: Returns one as its owner has it.
-        owners: The owners of shards.
-        busy: Returns the ids of the sessions of all tenants whose turns have not all ended.
+        owners: The owners of sessions.
+        busy: Returns those of some sessions whose turns have not all ended.
         """
         self._list, self._get, self._owners, self._busy = list_sessions, get_session, owners, busy
 
@@ -54,9 +56,8 @@ class ListEverywhere:
         """Returns a page of sessions. Raises what the list of this node raises."""
         page = cast(bytes, await self._list(principal, request))
         listed = SessionList.FromString(page)
-        elsewhere = {one.id: one for one in listed.sessions if not self._owners.is_mine(shard_of(one.id))}
-        busy = await self._busy() & elsewhere.keys() if elsewhere else frozenset[str]()
-        if not busy:
+        elsewhere = {one.id: one for one in listed.sessions if self._owners.owner(one.id) != ""}
+        if not elsewhere or not (busy := await self._busy(tuple(elsewhere))):
             return page
         room = asyncio.Semaphore(ASKED_AT_ONCE)
         asking = [asyncio.create_task(self._ask(principal, elsewhere[one], room)) for one in busy]

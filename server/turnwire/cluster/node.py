@@ -2,34 +2,33 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import grpc
+import msgspec
 from msgspec import Struct
 
-from opencode.event.event_pb2 import DELTA_MODE_NONE, DELTA_MODE_UNSPECIFIED, WatchEventsRequest
 from turnwire.api.grpc.tls import CLUSTER_KEYS, ServerCertificates
 from turnwire.api.registry import Service
-from turnwire.api.services.events import EventService
-from turnwire.cluster.listing import ListEverywhere
+from turnwire.cluster.listing import Busy, ListEverywhere
 from turnwire.cluster.ownership import Ownership, own_id
 from turnwire.cluster.peers import GrpcPeers, PeerServer
 from turnwire.cluster.routing import Routed
 from turnwire.cluster.sessions import NodeSessions
 from turnwire.cluster.watches import AllSessions
 from turnwire.core.environment import Environment
+from turnwire.core.servers import PartRequest
 from turnwire.core.watches.parts import WatchParts
-from turnwire.core.watches.watch import Batch
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import Principal, Role
 from turnwire.domain.shards import shard_of
 from turnwire.ports.ownership import Locks
 
-WATCH_EVENTS = "opencode.event.EventService.WatchEvents"
-"""Between nodes, this method without a session is the part of one node."""
+PART = "turnwire.Node.Part"
+"""The method of nodes alone that tells of the sessions of one; see `core.watches.parts`."""
 
 PLACED = ("ses", "upl")
 """Prefixes of ids by which a shard is found."""
@@ -43,6 +42,10 @@ FIRST_SHARDS_SECONDS = 2.0
 GONE_SECONDS = 0.5
 """Delay between the loss of the last shard and the end of all calls to the node: it may hang. A node that stops has
 answered by then."""
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_PART_REQUESTS = msgspec.msgpack.Decoder(PartRequest)
 
 
 class NodeCertificates(Struct, frozen=True):
@@ -75,6 +78,8 @@ class Node:
         self._peers = GrpcPeers(None if certificates is None else certificates.at_client)
         self._ownership: Ownership | None = None
         self._task: asyncio.Task[None] | None = None
+        self._environment: Environment | None = None
+        self._parts: WatchParts | None = None
         self.address = ""
         """The address where the other nodes reach it."""
 
@@ -91,35 +96,28 @@ class Node:
         """Returns whether calls of all sessions are carried out here."""
         return self._ownership is not None and self._ownership.owns_all()
 
-    def watch_all(self, environment: Environment, parts: WatchParts, tenant: str, include_deltas: bool) -> AllSessions:
-        """Watches all sessions of a tenant, with or without deltas; raises as `Feed.subscribe` does.
-
-        Args:
-            environment: Ports.
-            parts: The parts of this node.
-            tenant: Whose sessions.
-            include_deltas: False omits deltas.
-        """
-        assert self._ownership is not None
+    def watch_all(self, tenant: str, request: PartRequest) -> AllSessions:
+        """Watches all sessions of a tenant; see `core.servers.Servers`."""
+        assert self._ownership is not None and self._environment is not None and self._parts is not None
+        parts, principal = self._parts, Principal(tenant=tenant, subject="", role=Role.READER)
 
         def part(address: str) -> AsyncGenerator[bytes]:
             if not address:
-                return parts.part(tenant, include_deltas=include_deltas)
-            principal = Principal(tenant=tenant, subject="", role=Role.READER)
-            request = WatchEventsRequest(delta_mode=DELTA_MODE_UNSPECIFIED if include_deltas else DELTA_MODE_NONE)
-            return self._peers.stream(address, WATCH_EVENTS, principal, request.SerializeToString())
+                return parts.part(tenant, request)
+            return self._peers.stream(address, PART, principal, _ENCODER.encode(request))
 
-        store = environment.store.of(tenant)
-        return AllSessions(tenant, environment.feed, store, self._ownership, part)
+        environment = self._environment
+        return AllSessions(tenant, environment.feed, environment.store.of(tenant), self._ownership, part)
 
     async def start(
         self,
         locks: Locks,
         sessions: NodeSessions,
+        environment: Environment,
         parts: WatchParts,
         services: Sequence[Service],
         *,
-        busy: Callable[[], Awaitable[frozenset[str]]],
+        busy: Busy,
         on_failure: Callable[[StorageError], None],
     ) -> tuple[Service, ...]:
         """Takes shards, and carries out calls of other nodes.
@@ -127,16 +125,22 @@ class Node:
         Args:
             locks: Locks of the connection on which this node writes.
             sessions: Operations on the sessions of shards.
-            parts: Tell watches at other nodes of the sessions here.
+            environment: Ports.
+            parts: Tell watches of all sessions of those here.
             services: Carry out calls on this node.
-            busy: Returns the ids of the sessions whose turns have not all ended, also those of other nodes.
+            busy: Returns those of some sessions whose turns have not all ended, whichever node has them.
             on_failure: Called when the node can neither own shards nor give them away any more.
 
         Returns:
             The services for callers: calls go to the owners of their sessions.
         """
         ownership = self._ownership = Ownership(self.address, locks, sessions, on_gone=self._note_gone)
-        await self._server.start([_for_nodes(service, parts) for service in services], ownership.is_mine)
+        self._environment, self._parts = environment, parts
+
+        def part(principal: Principal, data: bytes) -> AsyncGenerator[bytes]:
+            return parts.part(principal.tenant, _PART_REQUESTS.decode(data))
+
+        await self._server.start(services, ownership.is_mine, {PART: part})
 
         async def run() -> None:
             try:
@@ -151,7 +155,7 @@ class Node:
             await ownership.changed(FIRST_SHARDS_SECONDS)
         return tuple(Service(one.descriptor, self._routed(one, ownership, busy)) for one in services)
 
-    def _routed(self, service: Service, owners: Ownership, busy: Callable[[], Awaitable[frozenset[str]]]) -> Routed:
+    def _routed(self, service: Service, owners: Ownership, busy: Busy) -> Routed:
         routed: Any = Routed(service.descriptor, service.servicer, owners, self._peers)
         if service.descriptor.full_name == "opencode.session.SessionService":
             routed.ListSessions = ListEverywhere(routed.ListSessions, routed.GetSession, owners, busy)
@@ -183,26 +187,3 @@ class Node:
     def _drop(self, address: str) -> None:
         if self._ownership is not None and not self._ownership.is_owner(address):
             self._peers.drop(address)
-
-
-class _Events:
-    """The servicer of events for other nodes: all sessions are those of this one."""
-
-    def __init__(self, servicer: EventService, parts: WatchParts) -> None:
-        self._servicer, self._parts = servicer, parts
-
-    def WatchEvents(self, principal: Principal, request: WatchEventsRequest) -> AsyncGenerator[Batch]:
-        if request.session_id:
-            return self._servicer.WatchEvents(principal, request)
-        include_deltas = request.delta_mode != DELTA_MODE_NONE
-        return self._parts.part(principal.tenant, include_deltas=include_deltas)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._servicer, name)
-
-
-def _for_nodes(service: Service, parts: WatchParts) -> Service:
-    """Returns a service as other nodes call it."""
-    if isinstance(service.servicer, EventService):
-        return Service(service.descriptor, _Events(service.servicer, parts))
-    return service

@@ -97,10 +97,6 @@ class Ownership:
         """Returns whether calls of a shard are to be carried out here."""
         return self._phases.get(shard) is Phase.MINE and self._locks.silence() < SILENT_AFTER.total_seconds()
 
-    def address_of(self, shard: int) -> str:
-        """Returns the address of the node that owns a shard, which may be stale; "" for this node or none."""
-        return self._others.get(shard, "")
-
     def owns_all(self) -> bool:
         """Returns whether calls of all sessions are carried out here."""
         return len(self._phases) == SHARDS and all(map(self.is_mine, range(SHARDS)))
@@ -117,9 +113,9 @@ class Ownership:
         """Returns the addresses of all nodes that own shards; "" for this one, whether it does or not."""
         return frozenset(("", *self._others.values()))
 
-    def owner(self, session_id: str) -> str | None:
-        """Returns the address of the node that owns a session, which may be stale; "" for this one, None for none."""
-        shard = shard_of(session_id)
+    def owner(self, key: str) -> str | None:
+        """Returns the address of the node that owns the shard of an id; see `cluster.routing.Owners`."""
+        shard = shard_of(key)
         return "" if self.is_mine(shard) else self._others.get(shard)
 
     def mine(self) -> frozenset[int]:

@@ -168,6 +168,7 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def __init__(self, credentials: grpc.ServerCredentials | None) -> None:
         """Takes what identifies this listener, and demands the same of callers; None on a Unix socket or loopback."""
         self._methods: Mapping[str, UnaryMethod | StreamingMethod] = {}
+        self._streams: Mapping[str, Callable[[Principal, bytes], AsyncGenerator[bytes]]] = {}
         self._is_mine: Callable[[int], bool] = lambda _: False
         self._credentials = credentials
         self._server = grpc.aio.server(options=OPTIONS)
@@ -185,14 +186,21 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             raise OSError(f"cannot listen on {listen}") from error
         return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
 
-    async def start(self, services: Sequence[Service], is_mine: Callable[[int], bool]) -> None:
+    async def start(
+        self,
+        services: Sequence[Service],
+        is_mine: Callable[[int], bool],
+        streams: Mapping[str, Callable[[Principal, bytes], AsyncGenerator[bytes]]],
+    ) -> None:
         """Begins to carry out calls.
 
         Args:
             services: Carry out calls on this node.
             is_mine: Returns whether this node owns a shard.
+            streams: Methods of nodes alone, by name: what a node answers about itself.
         """
         self._methods = {_path(method.name): method for service in services for method in service.methods().values()}
+        self._streams = {_path(name): stream for name, stream in streams.items()}
         self._is_mine = is_mine
         await self._server.start()
 
@@ -202,6 +210,8 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
         """Returns what handles a method."""
+        if (stream := self._streams.get(handler_call_details.method)) is not None:
+            return grpc.unary_stream_rpc_method_handler(_streaming(handler_call_details.method, stream))
         method = self._methods.get(handler_call_details.method)
         if isinstance(method, UnaryMethod):
             return grpc.unary_unary_rpc_method_handler(self._unary(method))
@@ -246,6 +256,24 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if key and not self._is_mine(shard_of(key)):
             raise NotOwner
         return request
+
+
+def _streaming(
+    name: str, stream: Callable[[Principal, bytes], AsyncGenerator[bytes]]
+) -> Callable[[bytes, Any], Awaitable[None]]:
+    """Returns what handles a method of nodes alone."""
+
+    async def handle(data: bytes, context: Any) -> None:
+        try:
+            answers = stream(_principal(context), data)
+            del data
+            async with contextlib.aclosing(answers):
+                async for answer in answers:
+                    await context.write(answer)
+        except Exception as error:
+            _end(name, context, error)
+
+    return handle
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ from turnwire.api.admission.responses import Answer
 from turnwire.api.rights import LEAST_ROLE
 from turnwire.domain.errors import OutcomeUnknown, SessionMoving
 from turnwire.domain.principal import Principal, Role
-from turnwire.domain.shards import shard_of
 
 HERE = ""
 """Marks methods whose responses come from the database, or are the same on all nodes."""
@@ -109,18 +108,21 @@ class Lost(Exception):
 
 
 class Owners(Protocol):
-    """The owners of shards; `cluster.ownership.Ownership` implements it."""
+    """The owners of sessions; `cluster.ownership.Ownership` implements it."""
 
-    def is_mine(self, shard: int) -> bool:
-        """Returns whether calls of a shard are carried out here."""
+    def owner(self, key: str) -> str | None:
+        """Returns the address of the node that owns the shard of an id, which may be stale; "" for this one.
+
+        None when none is known.
+        """
         ...
 
-    def address_of(self, shard: int) -> str:
-        """Returns the address of the node that has it; "" when none is known."""
+    def addresses(self) -> frozenset[str]:
+        """Returns the addresses of all nodes that own shards; "" for this one, whether it does or not."""
         ...
 
     def has_shards(self) -> bool:
-        """Returns whether any is."""
+        """Returns whether this node owns any."""
         ...
 
     async def changed(self, seconds: float) -> None:
@@ -227,15 +229,14 @@ class _Search:
     """One call's search for the owner of its session."""
 
     def __init__(self, owners: Owners, key: str, *, begins: bool) -> None:
-        self._owners = owners
+        self._owners, self._key = owners, key
         self._begins = begins and not key
-        self._shard = shard_of(key) if key else None
         self._ends = asyncio.get_running_loop().time() + PATIENCE_SECONDS
 
     async def address(self) -> str:
         """Returns the address of the node to ask; "" when the call is to be carried out here. Raises SessionMoving."""
-        while self._shard is not None and not self._owners.is_mine(self._shard):
-            if address := self._owners.address_of(self._shard):
+        while self._key:
+            if (address := self._owners.owner(self._key)) is not None:
                 return address
             await self.go_on()
         while self._begins and not self._owners.has_shards():

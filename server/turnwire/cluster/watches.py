@@ -11,10 +11,10 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Protocol
 
+from turnwire.cluster.routing import Owners
 from turnwire.core.watches.parts import BEGUN, Told, told
-from turnwire.feed.memory import Entry, Feed, Subscription
+from turnwire.feed.memory import Entry, Feed, Taken
 from turnwire.ports.pages import EventPage
 from turnwire.ports.store import TenantStore
 
@@ -39,18 +39,6 @@ PART_BYTES = 16 << 20
 """Maximum size of what the watcher has not taken of a part; more is dropped, and asked for again."""
 
 
-class SessionOwners(Protocol):
-    """The owners of sessions."""
-
-    def addresses(self) -> frozenset[str]:
-        """Returns the addresses of all nodes that have sessions; "" for this one, which always is among them."""
-        ...
-
-    def owner(self, session_id: str) -> str | None:
-        """Returns the address of the node that has a session; None when none is known."""
-        ...
-
-
 class _Part:
     """The events that one node has told of and that the watch has not passed."""
 
@@ -62,8 +50,11 @@ class _Part:
         self.has_begun = False
 
 
-class AllSessions(Subscription):
-    """The subscription of one watch to all sessions of a tenant. Used by one task."""
+class AllSessions:
+    """The subscription of one watch to all sessions of a tenant. Used by one task.
+
+    Implements `feed.memory.Subscription`.
+    """
 
     tells_what_is_open = True
 
@@ -72,7 +63,7 @@ class AllSessions(Subscription):
         tenant: str,
         feed: Feed,
         store: TenantStore,
-        owners: SessionOwners,
+        owners: Owners,
         part: Callable[[str], AsyncGenerator[bytes]],
     ) -> None:
         """Begins to count as a watch.
@@ -126,6 +117,16 @@ class AllSessions(Subscription):
     def behind(self) -> bool:
         """True when an event waits to be taken."""
         return bool(self._entries)
+
+    def take(self, max_bytes: int) -> Taken:
+        """Takes waiting events: at least one if there is any, about `max_bytes` at most."""
+        frames, size, order = list[bytes](), 0, 0
+        while self._entries and size < max_bytes:
+            entry = self._entries.popleft()
+            frames.append(entry.frame)
+            size += len(entry.frame)
+            order = entry.order or order
+        return Taken(b"".join(frames), order)
 
     def take_entries(self, max_entries: int | None = None) -> Sequence[Entry]:
         """Takes waiting events: `max_entries` at most, or all."""

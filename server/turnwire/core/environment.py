@@ -10,6 +10,7 @@ from datetime import datetime
 from turnwire.core.conversation.conversations import LiveConversations
 from turnwire.core.detached import DetachedTasks
 from turnwire.core.memory import ReadBudget, WaitingCalls
+from turnwire.core.servers import Servers
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.sessions import Session
@@ -17,7 +18,7 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.principal import Principal
-from turnwire.feed.memory import Feed, Subscription
+from turnwire.feed.memory import Feed
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Commit, Committed, RequireQuota, Work
 from turnwire.ports.provider import Providers
@@ -42,8 +43,8 @@ class Environment:
     tracer: Tracer = NO_TRACER
     has_all_sessions: Callable[[], bool] = lambda: True
     """Whether no other server carries out calls of sessions."""
-    all_sessions: Callable[[str, bool], Subscription] | None = None
-    """Watches all sessions of a tenant, with or without deltas; None: the feed has them all."""
+    servers: Servers | None = None
+    """The servers that share the database; None: this one has it for itself."""
     detached: DetachedTasks = field(default_factory=DetachedTasks)
     """Requests whose callers may be gone."""
     open_questions: Counter[str] = field(default_factory=Counter)

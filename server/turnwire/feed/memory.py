@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from operator import attrgetter
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -121,7 +122,7 @@ class Ring:
         """Position of the oldest entry that is kept."""
         self.head = 0
         """Order of the newest durable event."""
-        self.readers: set[Subscription] = set()
+        self.readers: set[FeedSubscription] = set()
         """Subscriptions whose positions are in this ring; changed by the feed."""
         self.closed = False
         self.is_left = False
@@ -236,11 +237,71 @@ have read are dropped, then those of the largest rings, whose watchers read the 
 to the store, fast ones do not."""
 
 
-class Subscription:
-    """A cursor into the feed. Starts at the end: the next event published is its first. Used by one task."""
+class Subscription(Protocol):
+    """The live events of one watch, from its start on. Used by one task."""
+
+    @property
+    def tells_what_is_open(self) -> bool:
+        """Whether its entries include what is open when it begins."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """True when no event will follow: the session was deleted, or it is `shutting_down`."""
+        ...
+
+    @property
+    def shutting_down(self) -> bool:
+        """True when the feed closed, or the session is another node's now: the watch can go on elsewhere, or later."""
+        ...
+
+    @property
+    def lagging(self) -> bool:
+        """True when events after those that were taken were dropped: call `skip` and read the store."""
+        ...
+
+    @property
+    def behind(self) -> bool:
+        """True when an event waits to be taken."""
+        ...
+
+    @property
+    def head(self) -> int:
+        """Order of the newest durable event that it has seen; 0 when it has seen none."""
+        ...
+
+    def take(self, max_bytes: int) -> Taken:
+        """Takes waiting events: at least one if there is any, about max_bytes at most. Must not be lagging."""
+        ...
+
+    def take_entries(self, max_entries: int | None = None) -> Sequence[Entry]:
+        """Takes waiting events, as entries: `max_entries` at most, or all. Must not be lagging."""
+        ...
+
+    def skip(self) -> None:
+        """Drops what waits."""
+        ...
+
+    async def begin(self, position: int) -> None:
+        """Has the entries begin after a position, or with what waits. Safe to cancel."""
+        ...
+
+    async def wait(self) -> None:
+        """Returns when an event waits, the subscription closed, or a heartbeat may be due. Safe to cancel."""
+        ...
+
+    def close(self) -> None:
+        """Ends the subscription. Idempotent."""
+        ...
+
+
+class FeedSubscription:
+    """A cursor into the feed. Starts at the end: the next event published is its first. Used by one task.
+
+    Implements `Subscription`; see there.
+    """
 
     tells_what_is_open = False
-    """Whether its entries include what is open when it begins."""
 
     def __init__(self, feed: "Feed", tenant: str, session_id: str | None, ring: Ring, *, is_part: bool) -> None:
         """Called by `Feed.subscribe`."""
@@ -386,7 +447,7 @@ class Feed:
         if of_tenant is not None:
             self._append(of_tenant, entry)
 
-    def subscribe(self, tenant: str, session_id: str | None, *, is_part: bool = False) -> Subscription:
+    def subscribe(self, tenant: str, session_id: str | None, *, is_part: bool = False) -> FeedSubscription:
         """Watches one session of a tenant, or all its sessions when None.
 
         Args:
@@ -402,7 +463,7 @@ class Feed:
             self.count(tenant)
         elif self.closed:
             raise ShuttingDown
-        return Subscription(self, tenant, session_id, self._ring(tenant, session_id), is_part=is_part)
+        return FeedSubscription(self, tenant, session_id, self._ring(tenant, session_id), is_part=is_part)
 
     def count(self, tenant: str) -> None:
         """Counts a watch of a tenant, until `uncount`. Raises as `subscribe` does."""

@@ -21,6 +21,7 @@ from turnwire.domain.errors import MessageNotFound, SessionMoving
 from turnwire.domain.principal import Principal, Role
 
 ANNA = Principal(tenant="acme", subject="anna", role=Role.WRITER)
+PART = "turnwire.Node.Part"
 GET, WATCH = "opencode.message.MessageService.GetMessage", "opencode.event.EventService.WatchEvents"
 REQUEST = message_pb2.GetMessageRequest(session_id="ses_1", message_id="msg_1").SerializeToString()
 WATCHING = event_pb2.WatchEventsRequest(session_id="ses_1").SerializeToString()
@@ -82,6 +83,15 @@ class Pair:
         """Calls GetMessage."""
         return await self.peers.unary(self.address, GET, ANNA, REQUEST)
 
+    async def part(self, principal: Principal, request: bytes) -> AsyncGenerator[bytes]:
+        """Tells of this node, as long as it has something to tell."""
+        self.owner.principals.append(principal)
+        yield request
+        for one in self.owner.stream:
+            if isinstance(one, Exception):
+                raise one
+            yield one
+
     def watch(self) -> AsyncGenerator[bytes]:
         """Calls WatchEvents."""
         return self.peers.stream(self.address, WATCH, ANNA, WATCHING)
@@ -92,7 +102,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     """Yields a node that listens, and what calls it."""
     made = Pair(tmp_path)
     made.server.bind(made.address)
-    await made.server.start(made.services, lambda _: made.mine)
+    await made.server.start(made.services, lambda _: made.mine, {PART: made.part})
     yield made
     await made.peers.aclose()
     await made.server.stop(0)
@@ -160,6 +170,17 @@ async def test_who_leaves_cancels_the_call_at_its_owner(pair: Pair) -> None:
     await pair.owner.began.wait()
     calling.cancel()
     await pair.owner.cancelled.wait()
+
+
+async def test_nodes_have_methods_of_their_own(pair: Pair) -> None:
+    """They are about the node, so nobody need own anything; bytes in and out, and errors as those of any call."""
+    pair.mine, pair.owner.stream = False, [b"one", SessionMoving()]
+    answers = pair.peers.stream(pair.address, PART, ANNA, b"request")
+    assert [await anext(answers), await anext(answers)] == [b"request", b"one"]
+    with pytest.raises(CallFailed) as failed:
+        await anext(answers)
+    assert failed.value.status == status_of(SessionMoving())
+    assert pair.owner.principals == [ANNA]
 
 
 async def test_a_stream_opens_before_it_has_anything_to_say(pair: Pair) -> None:
@@ -234,5 +255,5 @@ async def test_a_node_that_comes_back_is_reached_again(pair: Pair) -> None:
         await pair.get()
     pair.server = PeerServer(None)
     pair.server.bind(pair.address)
-    await pair.server.start(pair.services, lambda _: True)
+    await pair.server.start(pair.services, lambda _: True, {})
     assert await pair.get() == b"answer"

@@ -49,26 +49,26 @@ class Owners:
     """Addresses, one after the other; the last one stays. "here" is this node."""
 
     def __init__(self, *addresses: str) -> None:
-        self.addresses = deque(addresses)
+        self.next = deque(addresses)
         self.looks = 0
 
-    def is_mine(self, _shard: int) -> bool:
+    def owner(self, _key: str) -> str | None:
         """See `Owners`."""
-        return self.addresses[0] == "here"
+        return "" if self.next[0] == "here" else self.next[0] or None
 
-    def address_of(self, _shard: int) -> str:
+    def addresses(self) -> frozenset[str]:
         """See `Owners`."""
-        return self.addresses[0]
+        return frozenset(("", *self.next))
 
     def has_shards(self) -> bool:
         """See `Owners`."""
-        return self.addresses[0] != ""
+        return self.next[0] != ""
 
     async def changed(self, _seconds: float) -> None:
         """Lets the next address be the one."""
         self.looks += 1
-        if len(self.addresses) > 1:
-            self.addresses.popleft()
+        if len(self.next) > 1:
+            self.next.popleft()
         await asyncio.sleep(0)
 
 

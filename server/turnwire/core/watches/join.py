@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from turnwire.core.environment import Environment
 from turnwire.core.quotas import SOON
+from turnwire.core.servers import PartRequest
 from turnwire.domain.accounts import QuotaName, check_count
 from turnwire.domain.errors import SequenceInFuture, ShuttingDown
 from turnwire.feed.memory import Entry, Subscription
@@ -87,15 +88,15 @@ def subscribe(environment: Environment, tenant: str, session_id: str | None) -> 
     return environment.feed.subscribe(tenant, session_id)
 
 
-def subscribe_to_all(environment: Environment, tenant: str, *, include_deltas: bool) -> Subscription:
+def subscribe_to_all(environment: Environment, tenant: str, request: PartRequest) -> Subscription:
     """Joins what happens in all sessions of a tenant, whichever server has them; raises as `subscribe` does.
 
-    Where another server has some, events that are deltas come only if they are included.
+    With several servers, what is not stored comes as the request says.
     """
-    if environment.all_sessions is None:
+    if environment.servers is None:
         return subscribe(environment, tenant, None)
     _check_quota(environment, tenant)
-    return environment.all_sessions(tenant, include_deltas)
+    return environment.servers.watch_all(tenant, request)
 
 
 def _check_quota(environment: Environment, tenant: str) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core.environment import Environment
+from turnwire.core.servers import PartRequest
 from turnwire.core.turns.registry import Turns
 from turnwire.core.watches.join import ENTRIES_AT_ONCE, Join, subscribe, subscribe_to_all
 from turnwire.core.watches.resume_tokens import ResumeTokens
@@ -120,7 +121,7 @@ class Watches:
         if request.session_id is not None:
             await self.environment.session(principal, request.session_id)
         subscription = (
-            subscribe_to_all(self.environment, tenant, include_deltas=request.include_deltas)
+            subscribe_to_all(self.environment, tenant, PartRequest(include_deltas=request.include_deltas))
             if request.session_id is None
             else subscribe(self.environment, tenant, request.session_id)
         )
@@ -149,7 +150,7 @@ class _Watch:
         self._request = request
         self._subscription = subscription
         self._join = join
-        self._is_filtered = request.kinds is not None or not request.include_deltas or subscription.tells_what_is_open
+        self._is_filtered = request.kinds is not None or not request.include_deltas
         self._seconds = made_by.seconds
         self._last_write = self._seconds()
         self._session: Session | None = None

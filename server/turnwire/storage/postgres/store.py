@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Self, TypeVar, cast
 
@@ -150,9 +150,9 @@ class PostgresStore(SqlStore):
         self._renewing = asyncio.create_task(self._renew_accounts(), name="accounts of all nodes")
         return locks
 
-    async def busy_sessions(self) -> frozenset[str]:
-        """Returns the ids of the sessions of all tenants and nodes that have a turn that has not ended."""
-        return await self._reading.run(busy_sessions)
+    async def busy_sessions(self, session_ids: Sequence[str]) -> frozenset[str]:
+        """Returns those of some sessions, of whichever node, that have a turn that has not ended."""
+        return await self._reading.run(busy_sessions, session_ids)
 
     async def aclose(self) -> None:
         """Closes the connections."""

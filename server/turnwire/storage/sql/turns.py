@@ -1,5 +1,7 @@
 """Turns: pages of them, what they have spent, and the messages that wait for theirs."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, Turn, TurnStatus
@@ -81,10 +83,13 @@ def unfinished_turns(db: Database) -> tuple[Turn, ...]:
     return tuple(turn_of(*row) for row in db.rows(f"SELECT {TURN_HEADER} FROM turns WHERE ended = 0 ORDER BY id"))
 
 
-def busy_sessions(db: Database) -> frozenset[str]:
-    """Returns the ids of the sessions of all tenants that have a turn that has not ended."""
-    query = "SELECT DISTINCT session_id FROM turns JOIN sessions ON sessions.id = turns.session WHERE ended = 0"
-    return frozenset(str(session_id) for (session_id,) in db.rows(query))
+def busy_sessions(db: Database, session_ids: Sequence[str]) -> frozenset[str]:
+    """Returns those of some sessions that have a turn that has not ended."""
+    query = (
+        "SELECT DISTINCT session_id FROM turns JOIN sessions ON sessions.id = turns.session"
+        f" WHERE ended = 0 AND session_id {db.dialect.among}"
+    )
+    return frozenset(str(session_id) for (session_id,) in db.rows(query, (db.dialect.keys(session_ids),)))
 
 
 def spent(db: Database, tenant: str, session_id: str) -> Spent:

@@ -9,9 +9,27 @@ import pytest
 from tests.support.fakes.core import FakeStore, RecordingFeed, make_environment
 from tests.support.fakes.domain_values import NOW, make_message, make_permission, make_session
 from turnwire.api.wire.codec import ProtoCodec
-from turnwire.core.watches.conflated import Change, ConflatedWatches, MessageChange, PermissionChange
-from turnwire.domain.conversation.events import DurableKind, Event, MessageAdded, PermissionAsked, PermissionReplied
-from turnwire.domain.conversation.messages import Message
+from turnwire.core.servers import PartRequest
+from turnwire.core.watches.conflated import (
+    Change,
+    ConflatedWatches,
+    Found,
+    MessageChange,
+    PartChange,
+    PermissionChange,
+    encode_found,
+)
+from turnwire.core.watches.parts import BEGUN, Told, WatchParts, told
+from turnwire.domain.conversation.events import (
+    DurableKind,
+    Event,
+    MessageAdded,
+    MessageFinished,
+    PartDelta,
+    PermissionAsked,
+    PermissionReplied,
+)
+from turnwire.domain.conversation.messages import Message, Part, Text
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.feed import memory
@@ -186,3 +204,154 @@ async def test_a_stream_that_falls_behind_while_it_joins_loses_nothing(monkeypat
     world.turns.after_permissions = meanwhile
     async with world.subscribed() as reader:
         assert await reader.asked_until() == ["per_a", "per_b"]
+
+
+class OtherServers:
+    """The servers of a database, and the subscription to the sessions of all of them: a test tells what comes."""
+
+    tells_what_is_open = True
+    closed = shutting_down = lagging = False
+    head = 0
+
+    def __init__(self, *entries: memory.Entry) -> None:
+        self.waiting = list(entries)
+        self.requests: list[PartRequest] = []
+
+    def watch_all(self, tenant: str, request: PartRequest) -> "OtherServers":
+        """See `Servers`."""
+        assert tenant == DEFAULT_TENANT
+        self.requests.append(request)
+        return self
+
+    @property
+    def behind(self) -> bool:
+        """Whether something waits."""
+        return bool(self.waiting)
+
+    def take_entries(self, _max_entries: int | None = None) -> list[memory.Entry]:
+        """Takes all."""
+        taken, self.waiting = self.waiting, []
+        return taken
+
+    def skip(self) -> None:
+        """Never called."""
+
+    async def begin(self, _position: int) -> None:
+        """All has begun."""
+
+    async def wait(self) -> None:
+        """Ends the stream when nothing waits."""
+        self.closed = not self.waiting
+
+    def close(self) -> None:
+        """Ends nothing."""
+
+
+def tells(message_id: str, text: str, session_id: str = "ses_1") -> memory.Entry:
+    """Returns the state of a part as another server tells it."""
+    return opened((session_id, PartChange(message_id, Part(part_id="prt_0", index=0, content=Text(text)))))
+
+
+def opened(found: Found) -> memory.Entry:
+    """Returns what another server has open."""
+    return memory.Entry(None, encode_found(found), 0)
+
+
+def stored(position: int, kind: DurableKind, session_id: str = "ses_1") -> memory.Entry:
+    """Returns a stored event."""
+    return memory.Entry(Event(session_id=session_id, kind=kind, at=NOW, sequence=1, position=position), b"", position)
+
+
+async def changes_of(world: World, servers: OtherServers, *session_ids: str) -> list[Change]:
+    """Returns all that a stream delivers."""
+    world.watches.environment.servers = servers  # type: ignore[assignment]
+    changes = [one async for one in world.watches.watch(BUILT_IN, frozenset(session_ids))]
+    return [one for one in changes if one is not None]
+
+
+async def test_of_the_states_that_servers_tell_only_the_newest_are_delivered() -> None:
+    """Behind the stored events that came with them; those of a message that ended are not."""
+    ended = make_message("msg_ended")
+    servers = OtherServers(
+        tells("msg_1", "a"),
+        tells("msg_ended", "b"),
+        tells("msg_1", "ab"),
+        tells("msg_2", "c", "ses_2"),
+        stored(1, MessageFinished(ended)),
+    )
+    world = World()
+    assert await changes_of(world, servers) == [
+        Change("ses_1", "/ses_1", MessageChange(ended)),
+        Change("ses_1", "/ses_1", PartChange("msg_1", Part(part_id="prt_0", index=0, content=Text("ab")))),
+        Change("ses_2", "/ses_2", PartChange("msg_2", Part(part_id="prt_0", index=0, content=Text("c")))),
+    ]
+    assert servers.requests == [PartRequest(is_conflated=True)]
+
+
+async def test_open_requests_that_servers_tell_are_delivered_once() -> None:
+    """Those of the sessions that were named; their events say nothing new."""
+    asked, other, later = make_permission("per_a"), make_permission("per_b", "ses_2"), make_permission("per_c")
+    servers = OtherServers(
+        opened(("ses_1", PermissionChange(asked))),
+        opened(("ses_2", PermissionChange(other))),
+        stored(1, PermissionAsked(asked)),
+        stored(2, PermissionAsked(later)),
+        opened(("ses_1", PermissionChange(later))),
+    )
+    changes = await changes_of(World(), servers, "ses_1")
+    assert [one.kind for one in changes] == [PermissionChange(asked), PermissionChange(later)]
+    assert servers.requests == [PartRequest(is_conflated=True, session_ids=frozenset({"ses_1"}))]
+
+
+STORED = MessageAdded(make_message("msg_2"))
+
+
+class Streaming(FakeTurns):
+    """One message streams, in a session of its name; its text grows."""
+
+    text = "one"
+
+    def open_messages(self, tenant: str, session_id: str | None) -> Sequence[Message]:
+        """Returns it."""
+        return (make_message("msg_1", parts=(self.part,)),)
+
+    @property
+    def part(self) -> Part:
+        """Its only part."""
+        return Part(part_id="prt_0", index=0, content=Text(self.text))
+
+    def live(self, session_id: str) -> "Streaming | None":
+        """Returns the turn."""
+        return self if session_id == "ses_1" else None
+
+    def open_part(self, _message_id: str, _index: int) -> Part:
+        """Returns the part."""
+        return self.part
+
+
+async def test_a_part_for_a_conflated_watch_has_states_between_positions() -> None:
+    """First what is open; a state stands for the deltas since the one before, and comes when its update is due."""
+    world, turns, now = World(), Streaming(), [0.0]
+    environment = world.watches.environment
+    parts = WatchParts(environment, turns, ProtoCodec(), seconds=lambda: now[0])  # type: ignore[arg-type]
+    request = PartRequest(is_conflated=True, session_ids=frozenset({"ses_1"}))
+
+    def state(text: str) -> Told:
+        return Told(tells("msg_1", text).frame)
+
+    def grow(text: str) -> None:
+        turns.text += text
+        environment.feed.publish(DEFAULT_TENANT, Event(session_id="ses_1", kind=PartDelta("msg_1", 0, 0, text)))
+
+    async with contextlib.aclosing(parts.part(DEFAULT_TENANT, request)) as answers:
+        assert [told(await anext(answers)) for _ in range(3)] == [[Told(position=1)], [state("one")], [BEGUN]]
+        grow(" two")
+        grow(" three")
+        world.happen(STORED)
+        assert told(await anext(answers)) == [Told(position=1), state("one two three")]
+        grow(" four")
+        world.happen(STORED)
+        assert told(await anext(answers)) == [Told(position=2)], "the next update is not due"
+        now[0] += 1
+        world.happen(STORED, "ses_2")
+        assert told(await anext(answers)) == [Told(position=3), state("one two three four")]

@@ -52,6 +52,8 @@ class SessionFold:
         self.client.reset(copies(messages), sequence=0, resume_token="")
         self.left_out: set[str] = set()
         """Messages that waited and were not in the queue of the last snapshot: the end of it follows."""
+        self.queue_revision = 0
+        """That of the last change that was told; a snapshot may have been ahead."""
         self.open_turns: set[str] = set()
         self.ended_turns: dict[str, int] = {}
         """Turn id -> its finish reason."""
@@ -73,11 +75,6 @@ class SessionFold:
     def queue(self) -> list[str]:
         """The ids of the messages that wait, next first."""
         return self.client.waiting_ids
-
-    @property
-    def queue_revision(self) -> int:
-        """The revision of the queue that was told last."""
-        return self.client.queue_revision
 
     @property
     def status(self) -> int:
@@ -211,6 +208,7 @@ class SessionFold:
     def _check_queue_changed(self, _: SessionEvent, changed: Any) -> None:
         if changed.revision <= self.queue_revision:
             raise ContractBroken(f"the queue has revision {changed.revision} after {self.queue_revision}")
+        self.queue_revision = changed.revision
         self.left_out.clear()
 
     def _check_session_snapshot(self, _: SessionEvent, snapshot: Any) -> None:

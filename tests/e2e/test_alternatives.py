@@ -54,6 +54,7 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
+from tests.support.clients.rereading import Reader
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.running import Client
 
@@ -485,3 +486,30 @@ async def test_a_new_answer_is_asked_for_with_the_words_before_it(client: Client
     await talk(client, "three", session_id)
     latest = (await messages_of(client, session_id))[-1].sent_context
     assert (latest.message_count, latest.break_reason) == (5, CONTEXT_BREAK_UNSPECIFIED)
+
+
+async def test_a_slow_client_is_not_led_back_by_older_snapshots(client: Client) -> None:
+    """What it reads late, behind a list that is newer, neither revives an answer nor lets a message wait again."""
+    session_id = await new_session(client)
+    first = await talk(client, "one", session_id)
+    answer = (await messages_of(client, session_id))[1].message_id
+    again = RegenerateMessageRequest(session_id=session_id, message_id=first.message_id)
+    made = await client.turns.RegenerateMessage(again)
+    async with watching(client, session_id, resume_token=made.resume_token) as watch:
+        await watch.until_turn_ended(made.turn.turn_id)
+    request = SelectAlternativeRequest(session_id=session_id, message_id=answer)
+    await client.turns.SelectAlternative(request)
+    running = await client.messages.SendMessage(ask(FOREVER, session_id, busy_policy=BUSY_POLICY_INTERRUPT))
+    waiting = await client.messages.SendMessage(ask("two", session_id))
+    reader = Reader(client, session_id)
+    async with watching(client, session_id, after_sequence=0) as watch:
+        await watch.until_kind("message_snapshot")
+        await watch.until_kind("caught_up")
+        await client.messages.AbortSession(AbortSessionRequest(session_id=session_id, keep_queue=True))
+        await turn_ended(client, running)
+        await turn_ended(client, waiting)
+        selected = await client.turns.SelectAlternative(request)
+        for event in list(watch.events):
+            await reader.take(event)
+        await reader.follow(watch, selected.sequence)
+    assert comparable(reader.fold.listed()) == comparable(await messages_of(client, session_id))

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from opencode.message.message_pb2 import (
     AbortSessionRequest,
     AppendMessageRequest,
     ListMessagesRequest,
-    SendMessageResponse,
 )
 from opencode.session.session_pb2 import (
     SESSION_STATUS_IDLE,
@@ -62,46 +60,6 @@ SCRIPTS = (
     "/rate 800\n/words 300\n/error failed",
     "/rate 800\n/words 300\n/cut 40",
 )
-
-
-async def watch_in_pieces(client: Client, session_id: str, until_turn: str, seed: int) -> SessionFold:
-    """Watches with a connection that breaks after a few batches again and again, each time going on in another way."""
-    rng = random.Random(seed)
-    fold, token = SessionFold(session_id), ""
-    while until_turn not in fold.ended_turns and fold.status != SESSION_STATUS_IDLE:
-        fields: dict[str, object] = {"resume_token": token} if token else {"after_sequence": fold.head}
-        way = rng.choice(["resume", "resume", "read", "from the start", "without deltas"])
-        if way == "read":
-            page = await client.messages.ListMessages(ListMessagesRequest(session_id=session_id, page_size=1000))
-            fold = SessionFold(session_id, page.sequence, page.messages)
-            fields = {"resume_token": page.resume_token}
-        elif way == "from the start":
-            fold, fields = SessionFold(session_id), {"from_beginning": True}
-        elif way == "without deltas":
-            fields["delta_mode"] = DELTA_MODE_NONE
-        async with watching(client, session_id, fold, **fields) as watch:
-            for _ in range(rng.randint(1, 12)):
-                await watch.batch()
-                if until_turn in fold.ended_turns or fold.status == SESSION_STATUS_IDLE:
-                    break
-        token = watch.token
-        assert fold.waited == 0
-    return fold
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-async def test_broken_watches_end_with_the_stored_text(client: Client, seed: int) -> None:
-    """Twelve sessions stream at once; each of their watchers, disconnecting at random, folds to ListMessages."""
-    accepted = await asyncio.gather(*(client.messages.SendMessage(ask(SCRIPTS[n % len(SCRIPTS)])) for n in range(12)))
-
-    async def check(answer: SendMessageResponse, number: int) -> None:
-        fold = await watch_in_pieces(client, answer.session_id, answer.turn_id, seed * 1000 + number)
-        await turn_ended(client, answer)
-        stored = await messages_of(client, answer.session_id)
-        assert comparable(fold.listed()) == comparable(stored)
-
-    await asyncio.gather(*(check(answer, n * 3 + k) for n, answer in enumerate(accepted) for k in range(3)))
 
 
 async def test_every_position_can_be_resumed(client: Client) -> None:
@@ -186,33 +144,6 @@ async def test_kinds_filter_durable_events(client: Client, live: bool) -> None:
             await talk(client, "one", session_id)
         await watch.until_kind("turn_ended")
     assert kinds([e for e in watch.events if e.sequence]) == ["message_added", "message_added", "turn_ended"]
-
-
-@pytest.mark.own_server
-@pytest.mark.slow
-async def test_watch_of_all_sessions_has_every_event_once(client: Client) -> None:
-    """Over many sessions, resumed half way again and again: each session folds to its stored messages."""
-    accepted = [await client.messages.SendMessage(ask(SCRIPTS[n % len(SCRIPTS)])) for n in range(8)]
-    fold = Fold()
-
-    def all_ended() -> bool:
-        return sum(len(one.ended_turns) for one in fold.sessions.values()) == len(accepted)
-
-    pieces, token = 0, ""
-    while not all_ended():
-        pieces += 1
-        start = {"resume_token": token} if token else {"from_beginning": True}
-        async with watching(client, **start) as watch:
-            for _ in range(3):  # a batch holds more when the machine is busy
-                for event in await watch.batch():
-                    fold.apply(event)
-                if all_ended():
-                    break
-        token = watch.token
-    assert pieces > 1
-    for answer in accepted:
-        stored = await messages_of(client, answer.session_id)
-        assert comparable(fold.sessions[answer.session_id].listed()) == comparable(stored)
 
 
 async def test_sequence_after_the_newest_is_out_of_range(client: Client) -> None:

@@ -20,7 +20,6 @@ from opencode.message.message_pb2 import (
     AppendMessageRequest,
     SendMessageResponse,
 )
-from opencode.session.session_pb2 import DeleteSessionRequest
 from opencode.tool.tool_pb2 import PERMISSION_REPLY_CANCELLED, ListPermissionsRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE, TurnSettings
 from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest, ListQueueRequest, StartTurnRequest
@@ -216,25 +215,3 @@ async def test_limits_count_what_interrupts(tmp_path: Path) -> None:
         await client.messages.SendMessage(ask("waits", running.session_id))
         assert (await refused(interrupt(client, "now", running.session_id))).reason == "QUOTA_EXCEEDED"
         assert (await session_of(client, running.session_id)).active_turn_id == running.turn_id
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ending", ["abort", "keep", "delete"])
-async def test_it_may_race_with_other_ends(client: Client, ending: str) -> None:
-    """Whoever comes first: each turn ends once, and nothing hangs."""
-    for _ in range(10):
-        running = await client.messages.SendMessage(ask(FOREVER))
-        session_id = running.session_id
-        if ending == "delete":
-            other: Any = client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
-        else:
-            other = client.messages.AbortSession(
-                AbortSessionRequest(session_id=session_id, keep_queue=ending == "keep")
-            )
-        sent, _ = await asyncio.gather(interrupt(client, "now", session_id), other, return_exceptions=True)
-        if ending == "delete":
-            assert (await refused(session_of(client, session_id))).reason == "SESSION_NOT_FOUND"
-        else:
-            await turn_ended(client, running)
-            await turn_ended(client, sent)
-            await check_fold(client, session_id)

@@ -1,6 +1,5 @@
 """Waiting messages are listed, edited, moved and removed; watchers are told, and restarts keep it."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -256,26 +255,6 @@ async def test_a_change_without_sense_names_its_field(queued: Queued) -> None:
         refusal = await refused(change)
         assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", [field])
     assert (await queued.listed()).revision == 3
-
-
-@pytest.mark.slow
-async def test_changes_at_once_follow_each_other(queued: Queued) -> None:
-    """However they fall together with each other, with new messages and with turns that begin."""
-    await queued.send(*(f"m{n}" for n in range(12)))
-    changes = [
-        *(queued.move(f"m{n}", f"m{11 - n}") for n in range(5)),
-        *(queued.edit(f"m{n}", f"e{n}") for n in range(3)),
-        *(queued.remove(f"m{n}") for n in (3, 4)),
-        queued.send("late"),
-        queued.abort(),
-    ]
-    outcomes = await asyncio.gather(*changes, return_exceptions=True)
-    failed = [one for one in outcomes if isinstance(one, BaseException)]
-    assert all("does not wait" in str(one) or "was not found" in str(one) for one in failed), failed
-    await turn_ended(queued.client, queued.waiting["late"])
-    listed = await messages_of(queued.client, queued.session_id)
-    asked = [words_of(m) for m in listed if m.type == MESSAGE_TYPE_USER]
-    assert [words_of(m) for m in listed if m.answers_message_id][1:] == asked[1:]
 
 
 async def test_an_edit_counts_for_the_quota(tmp_path: Path) -> None:

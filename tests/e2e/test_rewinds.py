@@ -1,12 +1,8 @@
 """Messages are taken back and brought back: they are hidden from models and lists, and nothing is lost."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
-import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from opencode.event.session_event_pb2 import (
     CONVERSATION_CHANGE_CLEARED,
@@ -22,7 +18,6 @@ from opencode.message.message_pb2 import (
     ExplainContextRequest,
     GetMessageRequest,
     GetMessagesRequest,
-    ListMessagesRequest,
     SendMessageRequest,
 )
 from opencode.session.session_pb2 import (
@@ -32,7 +27,6 @@ from opencode.session.session_pb2 import (
     RestoreSessionRequest,
     RevertSessionRequest,
 )
-from opencode.turn.turn_service_pb2 import StartTurnRequest
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
@@ -40,7 +34,6 @@ from tests.support.clients.conversation import (
     file,
     messages_of,
     new_session,
-    refusal_of,
     refused,
     talk,
     text,
@@ -48,9 +41,8 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
-from tests.support.clients.rereading import Reader
 from tests.support.oracles.fold import SessionFold, comparable
-from tests.support.servers.running import Client, connect, running_server
+from tests.support.servers.running import Client
 
 
 async def clear(client: Client, session_id: str, **fields: Any) -> Any:
@@ -264,80 +256,3 @@ async def test_watchers_are_told(client: Client) -> None:
     assert filtered == ["conversation_changed"] * 3
     async with watching(client, session_id, resume_token=reverted.resume_token) as watch:
         await watch.until_kind("conversation_changed", 3)
-
-
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from(("append", "talk", "clear", "restore", "restore", "fork")), st.just(0)),
-        st.tuples(st.sampled_from(("revert", "start", "start")), st.integers(0, 5)),
-    ),
-    min_size=3,
-    max_size=10,
-)
-
-
-async def _carry_out(client: Client, session_id: str, step: str, place: int) -> str:
-    """Does one thing and returns the session in which to go on."""
-    listed = await messages_of(client, session_id)
-    if step == "append":
-        await append(client, session_id, f"note {len(listed)}")
-    elif step == "talk":
-        await talk(client, f"question {len(listed)}", session_id)
-    elif step == "clear":
-        await clear(client, session_id)
-    elif step == "revert" and place < len(listed):
-        await revert(client, session_id, listed[place].message_id)
-    elif step == "start" and place < len(listed) and listed[place].type == MESSAGE_TYPE_USER:
-        await _start(client, session_id, listed[place].message_id)
-    elif step == "fork":
-        made = await client.sessions.ForkSession(ForkSessionRequest(session_id=session_id))
-        copied = await messages_of(client, made.session.id)
-        assert [words_of(message) for message in copied] == [words_of(message) for message in listed]
-        return str(made.session.id)
-    elif step == "restore":
-        try:
-            await restore(client, session_id)
-        except grpc.aio.AioRpcError as error:
-            assert error.code() == grpc.StatusCode.FAILED_PRECONDITION
-    return session_id
-
-
-async def _start(client: Client, session_id: str, message_id: str) -> None:
-    """Has a message answered, unless it is."""
-    request = StartTurnRequest(session_id=session_id, user_message_id=message_id)
-    try:
-        started = await client.turns.StartTurn(request)
-    except grpc.aio.AioRpcError as error:
-        assert refusal_of(error).reason == "TURN_EXISTS"
-        return
-    async with watching(client, session_id, resume_token=started.resume_token) as watch:
-        await watch.until_turn_ended(started.turn.turn_id)
-
-
-async def _head(client: Client, session_id: str) -> int:
-    answer = await client.messages.ListMessages(ListMessagesRequest(session_id=session_id, page_size=1))
-    return int(answer.sequence)
-
-
-@pytest.fixture(scope="module")
-async def histories(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    """A client of a server for all random histories."""
-    async with running_server(tmp_path_factory.mktemp("h")) as server, connect(server.address) as connected:
-        yield connected
-
-
-@pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(history=steps)
-async def test_whatever_happens_the_fold_is_the_list(histories: Client, history: list[tuple[str, int]]) -> None:
-    """Live and replayed, after every sequence of copies, rewinds and turns; each message names the one before it."""
-    client = histories
-    session_id = (await talk(client, "start")).session_id
-    for step, place in history:
-        session_id = await _carry_out(client, session_id, step, place)
-        listed = await messages_of(client, session_id)
-        assert [m.previous_message_id for m in listed] == ["", *(m.message_id for m in listed)][: len(listed)]
-        reader = Reader(client, session_id)
-        async with watching(client, session_id, after_sequence=0) as watch:
-            await reader.follow(watch, await _head(client, session_id))
-        assert comparable(reader.fold.listed()) == comparable(listed)

@@ -1,6 +1,5 @@
 """Messages that join the running turn before its next step."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -46,7 +45,6 @@ from tests.support.clients.conversation import (
     model,
     model_name,
     refused,
-    session_of,
     streamed,
     text,
     tool,
@@ -326,33 +324,3 @@ async def test_it_is_answered_once_its_turn_is(caller: Caller) -> None:
     await caller.client.sessions.RevertSession(revert)
     started = await caller.client.turns.StartTurn(start)
     assert started.turn.turn_id not in ("", sent.turn_id)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ending", ["abort", "interrupt", "result"])
-async def test_it_may_race_with_the_end_of_the_turn(tmp_path: Path, ending: str) -> None:
-    """Whoever comes first: each message is in the conversation once, each turn ends once, and nothing hangs."""
-    async with (
-        model_of("openai_chat", 2) as provider,
-        running_server(tmp_path, configuration("openai_chat", provider)) as server,
-        connect(server.address) as client,
-    ):
-        for _ in range(10):
-            caller = Caller(client, provider)
-            await caller.begin()
-            if ending == "abort":
-                request = AbortSessionRequest(session_id=caller.running.session_id, keep_queue=True)
-                other: Any = client.messages.AbortSession(request)
-            elif ending == "interrupt":
-                other = caller.steer("now", busy_policy=BUSY_POLICY_INTERRUPT)
-            else:
-                other = caller.see(1)
-            sent, another, _ = await asyncio.gather(caller.steer("hint"), caller.steer("more"), other)
-            for accepted in (caller.running, sent, another):
-                await caller.turn(accepted)
-            async with watching(client, sent.session_id) as watch:
-                await watch.until_kind("caught_up")
-            while (await session_of(client, sent.session_id)).active_turn_id:
-                await asyncio.sleep(0)
-            words = [words_of(m) for m in await caller.listed()]
-            assert (words.count("hint"), words.count("more")) == (1, 1)

@@ -1,12 +1,15 @@
 """All together: the world, the clients that act, the clients that watch, and what must hold."""
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from opencode.message.content_pb2 import SessionMessage
+from opencode.turn.turn_service_pb2 import ListAlternativesRequest
 from tests.support.clients.conversation import messages_of
 from tests.support.delivery.crowd import Crowd
 from tests.support.delivery.facts import Facts, Told
@@ -276,6 +279,7 @@ class Town:
             messages = await messages_of(self.world.client, session_id)
             self._check_lost({message.message_id for message in messages}, session_id)
             self._check_names([message.request_id for message in messages if message.request_id], session_id)
+            await self._check_line(session_id, messages)
         await self.look()
         self.counts["settled"] += 1
 
@@ -296,6 +300,21 @@ class Town:
     def _check_names(self, names: list[str], where: str) -> None:
         twice = {name for name in names if names.count(name) > 1}
         assert not twice, f"{where} has several messages of the requests {twice}"
+
+    async def _check_line(self, session_id: str, messages: list[SessionMessage]) -> None:
+        """Checks that a list is one line of the tree, and that each message counts its alternatives as they are."""
+        line = [message.message_id for message in messages]
+        assert [message.previous_message_id for message in messages] == ["", *line][: len(line)], session_id
+        for question, answer in itertools.pairwise(messages):
+            assert answer.answers_message_id != question.message_id or answer.turn_id == question.turn_id, answer
+        for message in messages:
+            asked = ListAlternativesRequest(session_id=session_id, message_id=message.message_id)
+            listed = await self.world.client.turns.ListAlternatives(asked)
+            ids = [one.message_id for one in listed.messages]
+            numbers = (len(ids), ids.index(message.message_id)) if len(ids) > 1 else (0, 0)
+            assert (message.alternative_count, message.alternative_index) == numbers, f"{message} among {ids}"
+            assert listed.selected_message_id == message.message_id, listed
+            assert {one.previous_message_id for one in listed.messages} == {message.previous_message_id}, listed
 
 
 def _place(reader: Reader, back: int) -> Place | None:

@@ -22,7 +22,7 @@ from tests.support.servers.serving import announced_address
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients/go"
-README = (CLIENT / "README.md").read_text()
+QUICKSTART = (ROOT / "docs/quickstart/go.md").read_text()
 CONFIGURATION = '[permissions]\n"erase" = "ask"\n'
 
 
@@ -125,7 +125,7 @@ def test_readme_shows_code_that_compiles() -> None:
     """Each of its blocks stands in the examples of the package, whatever the indentation."""
     examples = stripped((CLIENT / "example_test.go").read_text())
     blocks = re.findall(r"^```go\n(.*?)^```", (CLIENT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 4
+    assert len(blocks) == 3
     for block in blocks[1:]:  # the first is the import
         assert stripped(block) in examples, block
 
@@ -149,7 +149,7 @@ def test_client_against_a_real_server(tmp_path: Path) -> None:
     assert "--- SKIP" not in printed
 
 
-def test_readme_begins_with_what_works(tmp_path: Path) -> None:
+def test_quickstart_begins_with_what_works(tmp_path: Path) -> None:
     """In a module beside a checkout, with a program that imports the client."""
     (tmp_path / "turnwire").symlink_to(ROOT)
     project = tmp_path / "project"
@@ -157,7 +157,7 @@ def test_readme_begins_with_what_works(tmp_path: Path) -> None:
     (project / "go.mod").write_text("module example.com/hello\n\ngo 1.25\n")
     program = 'package main\n\nimport turnwire "github.com/turnwire/turnwire/clients/go"\n\n'
     (project / "main.go").write_text(program + 'func main() { _, _ = turnwire.Dial("127.0.0.1:50051") }\n')
-    shell = re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    shell = re.findall(r"^```sh\n(.*?)^```", QUICKSTART, re.DOTALL | re.MULTILINE)
     for command in (shell[0], "go build -o hello ."):
         done = subprocess.run(
             ["bash", "-euc", command], cwd=project, check=False, capture_output=True, text=True, timeout=800

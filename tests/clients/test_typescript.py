@@ -86,13 +86,13 @@ def built() -> None:
     run("npm", "run", "build")
 
 
-def test_readme_begins_with_what_works(tmp_path: Path) -> None:
+def test_quickstart_begins_with_what_works(tmp_path: Path) -> None:
     """In a project beside a checkout: the package is packed, installed and imported."""
     (tmp_path / "turnwire").symlink_to(CLIENT.parents[1])
     project = tmp_path / "project"
     project.mkdir()
     (project / "package.json").write_text('{"type": "module"}')
-    first = re.search(r"^```sh\n(.*?)^```", (CLIENT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    first = re.search(r"^```sh\n(.*?)^```", (ROOT / "docs/quickstart/typescript.md").read_text(), re.DOTALL | re.MULTILINE)
     assert first
     for left in CLIENT.glob("*.tgz"):
         left.unlink()
@@ -177,12 +177,12 @@ def test_package_is_complete(tmp_path: Path) -> None:
 
 
 PAGE_SERVER = "http://127.0.0.1:8081"
-"""Where the programs of docs/guides/react.md look for a server."""
+"""Where the programs of examples/react look for a server."""
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The programs of docs/guides/react.md, each as `page.tsx` in a folder of its own, compiled strictly."""
+    """The programs of examples/react, each as `page.tsx` in a folder of its own, compiled strictly."""
     project = tmp_path_factory.mktemp("react")
     packed = json.loads(run("npm", "pack", "--json", "--pack-destination", str(project)))
     pinned = json.loads((CLIENT / "package.json").read_text())["devDependencies"]
@@ -191,17 +191,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     versions = [f"{name}@{pinned[name]}" for name in names]
     packages = [f"./{packed[0]['filename']}", "esbuild@0.28.2", *versions]
     run("npm", "install", "--no-audit", "--no-fund", *packages, folder=project)
-    text = (ROOT / "docs/guides/react.md").read_text()
-    page = re.search(r"^```html\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    blocks = re.findall(r"^```tsx\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert page
-    folders = {}
-    for name, block in zip(("chat", "hooks"), blocks, strict=True):
-        assert f'"{PAGE_SERVER}"' in block
+    examples, folders = ROOT / "examples/react", {}
+    for name in ("chat", "hooks"):
+        program = (examples / f"{name}.tsx").read_text()
+        assert f'"{PAGE_SERVER}"' in program
         folders[name] = project / name
         folders[name].mkdir()
-        (folders[name] / "page.tsx").write_text(block)
-        (folders[name] / "index.html").write_text(page[1])
+        (folders[name] / "page.tsx").write_text(program)
+        shutil.copy(examples / "index.html", folders[name])
     options = ["--noEmit", "--strict", "--skipLibCheck", "--jsx", "react-jsx", "--target", "es2022"]
     modules = ["--module", "esnext", "--moduleResolution", "bundler", "--lib", "es2023,dom,dom.iterable"]
     run("npx", "tsc", *options, *modules, "chat/page.tsx", "hooks/page.tsx", folder=project)

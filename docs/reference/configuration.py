@@ -6,7 +6,7 @@ import json
 import textwrap
 import types
 from collections import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -36,7 +36,7 @@ file's folder. Times are in seconds, sizes in bytes, without a unit. Unless a ra
 least 1, and times are more than 0 and at most a day. Money is in USD, a number or a text such as `"0.075"`, at most
 1,000,000.
 
-The column "value" has the default (of several choices the first), or what a key takes that has none.
+Behind each key stands its default (of several choices the first), or what it takes when it has none.
 """
 
 _VARIABLES = """\
@@ -93,7 +93,7 @@ def _variables() -> str:
         rows[override] = f"`{section}.{key}`"
     for name, provider in BUILTIN_BY_VENDOR.items():
         rows[provider.api_key_env] = f"the key of provider `{name}`, which is there when it is set"
-    return _table(("name", "sets"), [(f"`{name}`", meaning) for name, meaning in rows.items()])
+    return "\n" + "".join(f"- `{name}`: {meaning}\n" for name, meaning in rows.items())
 
 
 def _section(title: str, kind: type[Struct]) -> str:
@@ -104,7 +104,8 @@ def _section(title: str, kind: type[Struct]) -> str:
         if field.name not in dict(_inner_sections(kind))
     ]
     introduction = textwrap.fill(" ".join(inspect.cleandoc(kind.__doc__ or "").split()), 120)
-    return f"## `{title}`\n\n{introduction}\n{_table(('key', 'value', 'meaning'), rows)}"
+    keys = "".join(f"- **{key}** {value}: {meaning}\n" for key, value, meaning in rows)
+    return f"## `{title}`\n\n{introduction}\n\n{keys}"
 
 
 def _inner_sections(kind: type[Struct]) -> list[tuple[str, type[Struct]]]:
@@ -155,6 +156,8 @@ def _value_in_words(field: FieldInfo, annotation: object) -> str:
     kind, ranges = _type_in_words(field.encode_name, annotation), _ranges_in_words(field.encode_name, annotation)
     default = _default_in_words(field)
     choices = kind.split(", ")
+    if "`" not in kind and not default:
+        kind = f"*{kind}*"
     if default in choices:
         kind = ", ".join([default, *(choice for choice in choices if choice != default)])
     elif default:
@@ -218,9 +221,3 @@ def _default_in_words(field: FieldInfo) -> str:
     written = f"`{json.dumps(str(default) if isinstance(default, Path) else default)}`"
     words = in_words(field.encode_name, default)
     return f"{written} ({words})" if words.endswith(("KiB", "MiB", "hours", "minutes")) else written
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    escaped = [[cell.replace("|", r"\|") for cell in line] for line in lines]
-    return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in escaped)

@@ -13,23 +13,21 @@ label `tenant` is there only with `metrics.by_tenant`. Besides these metrics the
 prometheus-client names them: `process_cpu_seconds_total`, `process_resident_memory_bytes`,
 `process_virtual_memory_bytes`, `process_start_time_seconds`, `process_open_fds` and `process_max_fds`.
 
-| metric | kind | labels | meaning |
-|---|---|---|---|
 """
 
 _LABELS = """
-| label | values |
-|---|---|
-| `method` | the full name of a method of the contract. Health is not counted |
-| `code` | the name of a gRPC status code; `CANCELLED` when the caller left |
-| `provider`, `model` | as the configuration names them. A model that it does not name is `other` until it has answered, and so are all such models after the first 50 |
-| `finish_reason` | why the turn ended: `stop`, `length`, `aborted`, `error` and the other words of `opencode.message.FinishReason` in small letters |
-| `reason` | a word of `opencode.error.ErrorReason` |
-| `kind` | `input`, `cache_read`, `cache_write`, `output` or `reasoning` |
-| `source` | the name of an MCP server, or `client` |
-| `result` | `success` or `error` for tools, `stored` or `failed` for commits |
-| `tenant` | the first 200 tenants that come; the others are `other` |
-"""  # noqa: E501 - a row is one line
+Values of labels:
+
+- `method`: the full name of a method of the contract. Health is not counted.
+- `code`: the name of a gRPC status code; `CANCELLED` when the caller left.
+- `provider`, `model`: as the configuration names them. A model that it does not name is `other` until it has answered,
+  and so are all such models after the first 50.
+- `finish_reason`: a word of `opencode.message.FinishReason` in small letters.
+- `reason`: a word of `opencode.error.ErrorReason`.
+- `source`: the name of an MCP server, or `client`.
+- `result`: `success` or `error` for tools, `stored` or `failed` for commits.
+- `tenant`: the first 200 tenants that come; the others are `other`.
+"""
 
 
 def metrics() -> str:
@@ -39,5 +37,5 @@ def metrics() -> str:
 
 
 def _row(family: Family) -> str:
-    labels = ", ".join(f"`{label}`" for label in family.labels)
-    return f"| `{family.name}` | {family.kind} | {labels} | {family.meaning} |\n"
+    labels = "".join(f", `{label}`" for label in family.labels)
+    return f"- `{family.name}` ({family.kind}{labels}): {family.meaning}\n"

@@ -92,7 +92,8 @@ def test_quickstart_begins_with_what_works(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "package.json").write_text('{"type": "module"}')
-    first = re.search(r"^```sh\n(.*?)^```", (ROOT / "docs/quickstart/typescript.md").read_text(), re.DOTALL | re.MULTILINE)
+    page = (ROOT / "docs/quickstart/typescript.md").read_text()
+    first = re.search(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert first
     for left in CLIENT.glob("*.tgz"):
         left.unlink()

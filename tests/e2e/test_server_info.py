@@ -52,8 +52,8 @@ async def test_ids_are_of_one_start(tmp_path: Path) -> None:
 
 
 def test_features_are_documented() -> None:
-    """The table in docs/reference/contract.md is that of the code, in its order; a word has lower case and dots."""
+    """The list in docs/reference/contract.md is that of the code, in its order; a word has lower case and dots."""
     section = DOCUMENT.read_text().split("\n## What the server can do\n")[1].split("\n## ")[0]
-    assert dict(re.findall(r"^\| `(.*?)` \| (.*?) \|$", section, re.MULTILINE)) == FEATURES
+    assert dict(re.findall(r"^- `(.*?)`: (.*)$", section, re.MULTILINE)) == FEATURES
     assert list(FEATURES) == sorted(FEATURES)
     assert all(re.fullmatch(r"[a-z]+(\.[a-z]+)*", word) for word in FEATURES)

@@ -1,4 +1,4 @@
 """The conversations of live sessions: their messages as they were committed, and what requests are made of.
 
-Start with `conversations.py`. See docs/decisions/0065.
+Start with `conversations.py`.
 """

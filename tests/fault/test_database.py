@@ -29,42 +29,12 @@ from tests.support.servers.running import Client, connect, running_server
 from turnwire.storage.sqlite import store as sqlite_store
 
 
-async def test_second_server_on_the_same_file_is_refused(tmp_path: Path) -> None:
-    """It names the reason and ends; the first one goes on."""
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        with pytest.raises(RuntimeError, match="in use by another server"):
-            await ServerProcess.start(tmp_path)
-        await talk(client, "hello")
-
-
 async def test_file_is_free_after_a_kill(tmp_path: Path) -> None:
     """The lock goes with its process."""
     async with server_process(tmp_path) as server:
         await server.kill()
     async with server_process(tmp_path) as server, connect(server.address) as client:
         await talk(client, "hello")
-
-
-async def test_newer_schema_is_refused(tmp_path: Path) -> None:
-    """The message says which version the file has; the file is not changed."""
-    async with server_process(tmp_path) as server:
-        await server.terminate()
-    path = tmp_path / "turnwire.db"
-    with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version = 999")
-    with pytest.raises(RuntimeError, match="schema version 999"):
-        await ServerProcess.start(tmp_path)
-    with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (999,)
-
-
-async def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    """It is left as it is."""
-    path = tmp_path / "turnwire.db"
-    path.write_bytes(b"this is a letter, not a database" * 400)
-    with pytest.raises(RuntimeError, match="cannot start"):
-        await ServerProcess.start(tmp_path)
-    assert path.read_bytes().startswith(b"this is a letter")
 
 
 @pytest.fixture
@@ -169,14 +139,6 @@ async def test_deletion_from_a_locked_database_does_not_hold_the_stop(
                 reason = (await refused(client.messages.SendMessage(ask("hello", session_id)))).reason
             await asyncio.wait_for(running.aclose(), 200)
             deletion.cancel()
-
-
-async def test_link_to_the_file_of_another_server_is_refused(tmp_path: Path) -> None:
-    """The lock is the file's, whatever name leads to it."""
-    (tmp_path / "other.db").symlink_to(tmp_path / "turnwire.db")
-    async with server_process(tmp_path):
-        with pytest.raises(RuntimeError, match="in use by another server"):
-            await ServerProcess.start(tmp_path, name="other")
 
 
 async def test_database_of_another_program_is_refused(tmp_path: Path) -> None:

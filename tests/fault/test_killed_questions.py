@@ -17,7 +17,7 @@ from opencode.question.question_pb2 import (
     ListQuestionsRequest,
     Question,
 )
-from tests.support.clients.conversation import ask, refused, turn_ended, watching
+from tests.support.clients.conversation import ask, turn_ended, watching
 from tests.support.servers.mcp import ENVIRON, asker, calls_of, ready
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
@@ -44,43 +44,6 @@ def accept(question: Question, colour: str) -> AnswerQuestionRequest:
         action=QUESTION_ACTION_ACCEPT,
         content_json=f'{{"colour":"{colour}"}}',
     )
-
-
-@pytest.mark.parametrize("is_killed", [True, False])
-async def test_a_question_of_the_newest_protocol_is_answered_after_a_restart(tmp_path: Path, is_killed: bool) -> None:
-    """Its call goes on with the answer; other sessions work meanwhile."""
-    async with server_process(tmp_path, asker(), ENVIRON) as server:
-        async with connect(server.address) as client:
-            accepted, questions = await asked(client, PAINT)
-        await (server.kill() if is_killed else server.terminate())
-    async with server_process(tmp_path, asker(), ENVIRON) as server, connect(server.address) as client:
-        assert list((await client.questions.ListQuestions(ListQuestionsRequest())).questions) == questions
-        async with watching(client, accepted.session_id) as watch:
-            await watch.until_kind("question_snapshot")
-        await client.questions.AnswerQuestion(accept(questions[0], "red"))
-        assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
-        (call,) = await calls_of(client, accepted)
-        assert (call.status, call.output, call.error) == ("success", "the door is red, 1 times", "")
-
-
-async def test_an_answer_given_before_the_kill_is_not_asked_again(tmp_path: Path) -> None:
-    """Of two calls' questions one was answered, and its content leaves the database when its call goes on."""
-    async with server_process(tmp_path, asker(), ENVIRON) as server:
-        async with connect(server.address) as client:
-            accepted, (first, second) = await asked(client, f"{PAINT}\n{PAINT}", 2)
-            await client.questions.AnswerQuestion(accept(first, "red"))
-        await server.kill()
-    async with server_process(tmp_path, asker(), ENVIRON) as server, connect(server.address) as client:
-        assert list((await client.questions.ListQuestions(ListQuestionsRequest())).questions) == [second]
-        refusal = await refused(client.questions.AnswerQuestion(accept(first, "blue")))
-        assert refusal.reason == "QUESTION_ALREADY_ANSWERED"
-        await client.questions.AnswerQuestion(accept(second, "green"))
-        await turn_ended(client, accepted)
-        outputs = {call.output or call.error for call in await calls_of(client, accepted)}
-        assert "the door is green, 1 times" in outputs
-        # the first call had gone on, or not yet: it is done once or said to be interrupted, never twice
-        (other,) = outputs - {"the door is green, 1 times"}
-        assert other == "the door is red, 1 times" or "restarted while the tool ran" in other
 
 
 async def test_a_question_of_an_old_protocol_ends_with_its_call(tmp_path: Path) -> None:

@@ -525,14 +525,6 @@ async def late_is_back(client: Client, case: Case) -> None:
     assert not late.turn_id or case.is_unanswered
 
 
-async def remove_late(client: Client, case: Case) -> Any:
-    """Removes what stands for the late turn."""
-    if "waiting" not in case.ids:
-        queue = await client.turns.ListQueue(ListQueueRequest(session_id=case.session_id))
-        [case.ids["waiting"]] = [entry.message_id for entry in queue.entries]
-    return await removing("waiting")(client, case)
-
-
 async def a_known_late_turn(client: Client, case: Case) -> None:
     """As `a_late_turn`, with the message that waits."""
     await a_late_turn(client, case)

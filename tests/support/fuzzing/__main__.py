@@ -1,11 +1,10 @@
 """Runs the targets under atheris, the coverage-guided fuzzer for Python, one after the other.
 
-    python -m tests.support.fuzzing [NAME…] [--seconds 60] [--work .fuzz] [--keep]
+    python -m tests.support.fuzzing [NAME…] [--seconds 60] [--work .fuzz]
 
 Begins with the examples, with what is kept in tests/fuzz/corpus and with what earlier runs found (--work). An input
 that breaks a promise is written to tests/fuzz/corpus, where it fails as a test until it is mended; the exit code is 1
 then.
-With --keep the shortest inputs that reach what the examples do not are written there too, in place of those before.
 """
 
 import argparse
@@ -15,8 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.fuzzing.choosing import worth_keeping
-from tests.support.fuzzing.corpus import FOLDER, keep, kept
+from tests.support.fuzzing.corpus import FOLDER, keep
 from tests.support.fuzzing.targets import NAMES, guides, target
 
 SLOWEST_SECONDS = 25
@@ -32,7 +30,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--work", type=Path, default=Path(".fuzz"), help="what was found so far")
     parser.add_argument("--seed", type=int, default=0, help="of the fuzzer; 0 chooses one")
-    parser.add_argument("--keep", action="store_true", help="keep what reaches more than the examples")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
@@ -68,19 +65,7 @@ def _run(name: str, options: argparse.Namespace) -> bool:
         path.unlink()
     if ended.returncode and not inputs:
         print("\n".join(lines[-60:]))
-    if options.keep:
-        _keep(name, work)
     return not ended.returncode
-
-
-def _keep(name: str, work: Path) -> None:
-    """Keeps what of all that was found reaches most, and nothing else."""
-    before = kept(name)
-    found = [*before.values(), *(path.read_bytes() for path in work.iterdir())]
-    chosen = {keep(name, data).name for data in worth_keeping(name, target(name).examples(), found)}
-    for outdated in before.keys() - chosen:
-        (FOLDER / name / outdated).unlink()
-    print(f"{name}: {len(chosen)} inputs are kept")
 
 
 def _inside(name: str, work: Path, seconds: int, seed: int) -> int:

@@ -1,12 +1,9 @@
-"""The inputs that are kept: a folder for each target, small files of any content, named by their digest."""
+"""The inputs that are kept: a folder for each target, files of any content, named by their digest."""
 
 import hashlib
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "fuzz/corpus"
-
-MAX_FILE_BYTES = 4096
-"""Longer inputs are not kept: what they find, a shorter one finds too."""
 
 
 def kept(name: str, folder: Path = FOLDER) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from tests.support.oracles.fold import SessionFold
 
 
 class Held:
-    """What a reader holds at one place."""
+    """State of a reader at one place."""
 
     def __init__(self, session_id: str, start: ListMessagesResponse | None = None) -> None:
         """Begins at the first event of the session, or with a list."""

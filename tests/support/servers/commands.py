@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -34,23 +35,28 @@ class Command(Protocol):
 
 
 class _Forked:
-    """A command that the fork server started. Its line carries signals there and the exit code back."""
+    """A command that the fork server started. Its line carries signals there and the exit code back.
 
-    def __init__(self, stderr: asyncio.StreamReader, line: asyncio.StreamReader, signals: asyncio.StreamWriter) -> None:
+    The line is a bare socket: a stream forgets the exit code when a signal comes too late for the process.
+    """
+
+    def __init__(self, stderr: asyncio.StreamReader, line: socket.socket) -> None:
         self.stderr: asyncio.StreamReader | None = stderr
-        self._signals = signals
-        self._code = asyncio.ensure_future(self._end(line))
+        line.setblocking(False)
+        self._line = line
+        self._code = asyncio.ensure_future(self._end())
 
     def send_signal(self, number: int, /) -> None:
         if not self._code.done():
-            self._signals.write(bytes((number,)))
+            with contextlib.suppress(OSError):
+                self._line.send(bytes((number,)))
 
     async def wait(self) -> int:
         return await asyncio.shield(self._code)
 
-    async def _end(self, line: asyncio.StreamReader) -> int:
-        code = int(await line.read())
-        self._signals.close()
+    async def _end(self) -> int:
+        code = int(await asyncio.get_running_loop().sock_recv(self._line, 16))
+        self._line.close()
         return code
 
 
@@ -80,7 +86,7 @@ async def start_command(
         socket.send_fds(_fork_server(), [json.dumps(packet).encode()], descriptors)
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stderr)
-    return _Forked(reader, *await asyncio.open_connection(sock=line))
+    return _Forked(reader, line)
 
 
 @functools.cache

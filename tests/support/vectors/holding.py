@@ -1,4 +1,4 @@
-"""What of a client's state of one session is compared with what is stored."""
+"""Parts of a client's state of one session that are compared with what is stored."""
 
 from collections.abc import Iterable
 

@@ -2,10 +2,10 @@
 
 Turnwire's own code logs through `structlog.get_logger()` with facts as keywords, and never logs prompts, answers, tool
 output, file content or keys. Libraries log through `logging`. Only their warnings and errors are written, whatever
-their level: at DEBUG, SDKs write whole requests. For the same reason, tracebacks omit the values of local variables.
-Clients bring some of those lines about, so each library has few in a second: gRPC writes a traceback for each call that
-is cut off while it is answered. That a client left just before its call ended is no error, and our own line about the
-call tells its end; gRPC's is left out.
+their level: at DEBUG, SDKs write whole requests and aiosqlite whole statements with their values. For the same reason,
+tracebacks omit the values of local variables. Clients bring some of those lines about, so each library has few in a
+second: gRPC writes a traceback for each call that is cut off while it is answered. That a client left just before its
+call ended is no error, and our own line about the call tells its end; gRPC's is left out.
 """
 
 import logging

@@ -18,7 +18,7 @@ PROMPT_PER_SECOND = 20
 fewer."""
 
 HOLD_SECONDS = 1.0
-"""How long a further refusal waits at least, on average. A client that waits for answers sends no more in that time."""
+"""Shortest time that a further refusal waits, on average. A client that waits for answers sends no more meanwhile."""
 
 HELD_PER_SECOND = 200
 """Refusals that are held back and then answered, in a second, on average: the more there are, the longer each waits."""

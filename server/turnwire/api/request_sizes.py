@@ -1,4 +1,4 @@
-"""How large the request of each method may be, before it is parsed.
+"""Limits the size of each method's requests, before it is parsed.
 
 Most requests are some ids, a page and a few names. Without a bound, one of 60 MB with a million ids would hold the
 event loop for seconds before anybody looks at how many there are.

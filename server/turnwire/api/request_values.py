@@ -1,4 +1,4 @@
-"""How many values a request has, counted before it is parsed.
+"""Counts the values of a request, before it is parsed.
 
 A value takes two bytes on the wire and more than a hundred in memory, and the parsers keep the interpreter while they
 read. Here counting ends at the bound.

@@ -1,4 +1,4 @@
-"""How the client commands connect, and how they describe a failed call.
+"""Connects the client commands, and describes a failed call.
 
 A command gets its options and variables from `takes_connection`, and opens the channel of the `Endpoint` that it is
 handed.
@@ -26,7 +26,7 @@ CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1),)
 """Options of a channel. Without them a client refuses answers over 4 MiB, and conversations can be larger."""
 
 CONNECT_SECONDS = 1.0
-"""How long a client waits for a server that does not answer at once."""
+"""Time that a client waits for a server that does not answer at once."""
 
 _NO_SERVER = "no server answers: start one with `turnwire serve`, or name its address with --target"
 _ADVICE = {

@@ -31,7 +31,7 @@ stuck_loop_seconds = 0
 """
 
 _PROGRAM = "turnwire" if shutil.which("turnwire") or Path(sys.argv[0]).name != "turnwire" else sys.argv[0]
-"""How the person calls the command: in a clone it is not on the path."""
+"""Name by which the person calls the command: in a clone it is not on the path."""
 
 _QUESTION = """/rate 30
 /reason The user wants to see an answer stream in. I say what happens while it does.

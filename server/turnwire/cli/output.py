@@ -1,4 +1,4 @@
-"""How the commands print: JSON for programs, text, tables and progress for people, one line for an error."""
+"""Prints what the commands say: JSON for programs, text, tables and progress for people, one line for an error."""
 
 import contextlib
 import json

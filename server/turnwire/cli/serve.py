@@ -31,8 +31,7 @@ SHORT_GRACE_SECONDS = 10.0
 """Grace of a stop up to which the garbage of calls takes little memory."""
 
 SWITCH_SECONDS = 0.0005
-"""How soon a thread that wants the interpreter gets it: sooner than a turn of the event loop ends, after which it would
-wait anew."""
+"""Wait of a thread that wants the interpreter: shorter than a turn of the loop, after which it would wait anew."""
 
 log = structlog.get_logger()
 

@@ -97,7 +97,7 @@ class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How callers are identified. Without methods, every caller is an admin of the tenant `default`."""
+    """Identification of callers. Without methods, every caller is an admin of the tenant `default`."""
 
     methods: tuple[Literal["token", "jwt", "mtls"], ...] = ()
     """Ways to sign in, of which a call needs one: tokens of `turnwire token`, JSON web tokens (`[auth.jwt]`), client

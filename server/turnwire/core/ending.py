@@ -1,4 +1,4 @@
-"""How steps, messages and turns end: pure functions that return what to store and which events to publish.
+"""Ends steps, messages and turns: pure functions that return what to store and which events to publish.
 
 The same code ends complete answers, aborted and cut answers, and after a crash the answers of the dead process. What
 steps, summaries and turns add to the account of their tenant belongs to the commit that stores the end, so it is added
@@ -239,7 +239,7 @@ _NOTES = {
     FinishReason.MAX_STEPS: ("max_steps", "The turn ended at its limit of steps."),
     FinishReason.BUDGET: ("budget_exhausted", "The turn ended because its budget is used up."),
 }
-"""How a turn ended that did not end normally: a word for programs, a sentence for people."""
+"""Reason why a turn did not end normally: a word for programs, a sentence for people."""
 
 
 def note_ending(turn: Turn, ending: Ending, now: datetime, settings: CoreSettings, new_id: IdMaker) -> Work:
@@ -330,7 +330,7 @@ def spent_by_turn(turn: Turn, now: datetime) -> Work:
 
 
 MAX_PAUSES = 10
-"""How often one turn continues by itself after the provider paused its answer."""
+"""Number of times that one turn continues by itself after the provider paused its answer."""
 
 
 def step_ending(finished: StepFinished | None, failure: ProviderError | None, message: Message) -> Ending:

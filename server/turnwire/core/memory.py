@@ -23,7 +23,7 @@ answered: from before they are read until their start or a change of them is sto
 may end at once, or wait at a start on a full disk."""
 
 PATIENCE_SECONDS = 10.0
-"""How long a request waits for memory to read a message. On a full disk those that have it may keep it for long."""
+"""Time that a request waits for memory to read a message. On a full disk those that have it may keep it for long."""
 
 
 class ReadBudget(FairSemaphore):

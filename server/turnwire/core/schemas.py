@@ -49,10 +49,10 @@ MAX_KNOWN_CHARS = 16 * 1024
 """Length of such a schema; longer ones are read each time."""
 
 SHOWN_CHARS = 100
-"""How much of a name or of a value a problem quotes."""
+"""Characters of a name or of a value that a problem quotes."""
 
 SHOWN_CHOICES = 20
-"""How many choices a problem names."""
+"""Choices that a problem names."""
 
 
 def _is_number(value: Any) -> bool:

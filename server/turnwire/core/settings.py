@@ -55,7 +55,7 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often and when a model call is retried that failed before its first content."""
+    """Retries of a model call that failed before its first content: their number and pauses."""
 
     max_retries: Annotated[int, Meta(ge=0, le=20)] = 3
     """Further attempts with the same model after the first."""

@@ -16,7 +16,7 @@ from turnwire.event_loop.owner import OWNER
 Arguments = TypeVarTuple("Arguments")
 
 ROUND_SECONDS = 0.002
-"""How long callbacks are called before the loop looks for what has come. It does so in less than a tenth of that."""
+"""Time that callbacks are called before the loop looks for what has come. It does so in less than a tenth of that."""
 
 
 class FairCalls(asyncio.AbstractEventLoop):

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from turnwire.domain.networks import network_of_peer
 
 SHARE_SECONDS = 0.0002
-"""How long an owner's callbacks run before others have their turn. Each turn costs a microsecond."""
+"""Time that an owner's callbacks run before others have their turn. Each turn costs a microsecond."""
 
 FEW = 16
 """Callbacks of an owner that has few. Calls of one who makes some at a time have fewer at any moment."""
@@ -82,7 +82,7 @@ class FairScheduler:
 
     @property
     def owners(self) -> int:
-        """How many owners are kept: those with callbacks, and some that have none now."""
+        """Number of owners that are kept: those with callbacks, and some that have none now."""
         return len(self._lines)
 
     def add(self, owner: str, callback: Ready) -> None:

@@ -31,7 +31,7 @@ class JwtSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     algorithms: tuple[Algorithm, ...] = ("RS256", "PS256", "ES256", "EdDSA")
     """Signatures that are accepted."""
     clock_skew_seconds: Annotated[float, Meta(ge=0, le=300)] = 30.0
-    """How far the provider's clock may be from this one's."""
+    """Greatest difference between the provider's clock and this one."""
     keys_max_age_seconds: Seconds = 300.0
     """Age at which the keys are read again; for an unknown key at once, at most every 10 seconds."""
     subject_claim: str = "sub"

@@ -13,7 +13,7 @@ KEPT_DAYS = 62
 
 
 class Delta(NamedTuple):
-    """How a commit changed the account of a tenant."""
+    """Change that a commit made to the account of a tenant."""
 
     tenant: str
     sessions: int = 0

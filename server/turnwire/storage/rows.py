@@ -138,11 +138,11 @@ class MessageHead(NamedTuple):
     branch_turn: str | None
     size_bytes: int
     drafts: int
-    """How many it has."""
+    """Number of its drafts."""
     has_files: int
     is_indexed: int
     calls: int
-    """How many tool calls it has."""
+    """Number of its tool calls."""
     open_calls: frozenset[int] | None = None
     """The indexes of those that a client may run; None when that was not read."""
     files: frozenset[int] | None = None

@@ -97,7 +97,7 @@ from turnwire.storage.rows import (
 )
 
 PRUNE_SLACK = 64
-"""How many events over the limit a session may have: pruning one at a time would write more than it frees."""
+"""Events that a session may have over the limit: pruning one at a time would write more than it frees."""
 
 MAX_PRUNED = 96
 """Events that are dropped at once: more than a commit usually adds, so that a session whose limit was lowered reaches

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import structlog
 
 TICK_SECONDS = 0.1
-"""How often the delay is measured at least. Each time wakes the process, which costs more than the measurement."""
+"""Longest interval between two measurements of the delay. Each wakes the process, which costs more than measuring."""
 
 TICKS_OF_LIMIT = 4
-"""How often it is measured within the time from which a stall is reported: a callback that begins between two
+"""Number of measurements within the time from which a stall is reported: a callback that begins between two
 measurements seems shorter than it is, by at most the time between them."""
 
 LOG_INTERVAL_SECONDS = 1.0

@@ -18,7 +18,7 @@ CHECK_SECONDS = 0.1
 """Interval between readings of the memory, which take some microseconds."""
 
 HIGH_CHECK_SECONDS = 0.02
-"""How often while pressure is high and not yet critical: a flood of large requests brings a gigabyte in a second."""
+"""Interval while pressure is high and not yet critical: a flood of large requests brings a gigabyte in a second."""
 
 EXHAUSTED_SHARE = 0.95
 """Memory is exhausted from this share of the limit on: whatever is free soon, new work may come first."""

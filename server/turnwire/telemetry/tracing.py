@@ -26,7 +26,7 @@ from turnwire.config.sections import TracingConfig
 from turnwire.ports.telemetry.tracing import Attributes, Span, SpanKind, TracedSpan, Tracer, current_span
 
 FLUSH_SECONDS = 1.0
-"""How long the stop of the server may wait for the last spans to be sent."""
+"""Longest time that the stop of the server may wait for the last spans to be sent."""
 
 REPORT_SECONDS = 60.0
 """Shortest time between two log lines about spans that could not be sent."""

@@ -52,7 +52,7 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Backoff(Struct, frozen=True):
-    """How long to wait before connecting again: doubled after each failure, half of it random."""
+    """Time to wait before connecting again: doubled after each failure, half of it random."""
 
     first: timedelta = timedelta(milliseconds=500)
     longest: timedelta = timedelta(minutes=1)

@@ -11,7 +11,7 @@ from turnwire.api.grpc.caller import Context
 from turnwire.domain.errors import InvalidRequest
 
 GONE_SECONDS = 0.2
-"""How soon gRPC tells that a call whose request did not come was ended by its client, or was too large."""
+"""Time within which gRPC tells that a call whose request did not come was ended by its client, or was too large."""
 
 
 def read_request(context: Context) -> "asyncio.Task[bytes]":

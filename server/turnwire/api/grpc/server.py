@@ -34,10 +34,10 @@ READ_BUFFER_BYTES = 65_536
 as long as it is open."""
 
 UNBEGUN_SECONDS = 600
-"""How long a call may wait for a server that is too busy to begin it."""
+"""Longest time that a call may wait for a server that is too busy to begin it."""
 
 STOP_SECONDS = 5.0
-"""How long the end of cancelled calls is waited for. They end at once, unless gRPC has lost one."""
+"""Time that the end of cancelled calls is waited for. They end at once, unless gRPC has lost one."""
 
 log = structlog.get_logger()
 

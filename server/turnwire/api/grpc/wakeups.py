@@ -27,7 +27,7 @@ class WakeupReader(socket.socket):
     """The reading end of a socket pair on which a byte means only that there is something."""
 
     reads = 0
-    """How often any reader was asked for a byte; for the test that gRPC still uses this class."""
+    """Number of times that any reader was asked for a byte; for the test that gRPC still uses this class."""
 
     def recv(self, size: int, flags: int = 0, /) -> bytes:
         """Returns all available bytes, whatever the size requested."""

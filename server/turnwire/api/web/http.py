@@ -20,7 +20,7 @@ MAX_HEAD_BYTES = 32_768
 all. A call by GET has its message in the first line."""
 
 HEAD_SECONDS = 10.0
-"""How long the head of a request may take from its first byte, or from the beginning of the connection."""
+"""Longest time that the head of a request may take from its first byte, or from the beginning of the connection."""
 
 _PIECE_BYTES = 16_384
 """Bytes read from the connection at a time: h11 checks the size of a head while it is incomplete, so a complete one is

@@ -51,7 +51,7 @@ _ELSEWHERE = ("cross-site", "same-site")
 """Values of `sec-fetch-site`: a browser that loads a picture or a script for a page of another site names no origin."""
 
 _PREFLIGHT_SECONDS = 7200
-"""How long browsers remember a preflight; the longest that Chromium takes."""
+"""Time that browsers remember a preflight; the longest that Chromium takes."""
 
 
 class Origins:

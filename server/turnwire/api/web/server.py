@@ -26,7 +26,7 @@ from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 _BACKLOG = 1024
 
 IDLE_SECONDS = 75
-"""How long a connection may wait for its next request. Browsers and proxies close theirs after about a minute."""
+"""Longest wait of a connection for its next request. Browsers and proxies close theirs after about a minute."""
 
 USER_TIMEOUT_MS = 30_000
 """Time until the system ends a connection whose peer is gone without notice, or reads nothing of what is sent."""
@@ -37,10 +37,10 @@ _PEER_OPTIONS = {
     (socket.IPPROTO_TCP, "TCP_KEEPINTVL"): 5,
     (socket.IPPROTO_TCP, "TCP_KEEPCNT"): 2,
 }
-"""How a peer that is gone is noticed while nothing is sent to it: within half a minute, as gRPC does."""
+"""Options by which a peer that is gone is noticed while nothing is sent to it: within half a minute, as gRPC does."""
 
 STOP_SECONDS = 5.0
-"""How long the end of cancelled requests, and then of connections, is waited for; they end at once."""
+"""Time that the end of cancelled requests, then of connections, is waited for; they end at once."""
 
 
 class WebSettings(NamedTuple):

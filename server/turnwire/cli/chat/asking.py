@@ -19,7 +19,7 @@ MAX_REASON_CHARS = 4096
 _NO = re.compile(r"(?:n|no)(?:[\s,:]+(.*))?", re.IGNORECASE)
 
 _AGREE = {"schema": "an object in JSON, or ", "link": "agree? [y]es, "}
-"""How each form of question is agreed to."""
+"""Answer that agrees to each form of question."""
 
 Say = Callable[[str], None]
 """Prints a line for the person; control characters of its text do not reach the terminal."""

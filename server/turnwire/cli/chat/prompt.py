@@ -21,7 +21,7 @@ from turnwire.cli.connection import ConnectionProblem, Endpoint, explain
 from turnwire_client import BlockingClient, BlockingWatch, Conversation, NotFoundError, Settings, TurnwireError, Update
 
 ABORT_SECONDS = 2.0
-"""How long the end of a turn waits for the answer to its abort, which comes at the same time."""
+"""Time that the end of a turn waits for the answer to its abort, which comes at the same time."""
 
 RECALLED_MESSAGES = 8
 """Messages of a session that is gone on with."""

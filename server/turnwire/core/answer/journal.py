@@ -19,7 +19,7 @@ from turnwire.domain.conversation.messages import Draft, ToolUse
 from turnwire.ports.commit import Committed, NewEvent, PutDraft, Work
 
 ENDED_SECONDS = 0.005
-"""How long an ended part waits for the end of its answer, which mostly comes in the same packet or the next one."""
+"""Time that an ended part waits for the end of its answer, which mostly comes in the same packet or the next one."""
 
 SAVES_IN_STEP = 4
 """Number of moments in an interval at which the drafts of all streams are saved, so that a transaction has those of

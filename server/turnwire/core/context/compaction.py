@@ -62,7 +62,7 @@ MIN_GAIN = 2
 
 
 class Allowance(Struct, frozen=True, kw_only=True):
-    """How the context window of a model is divided, in estimated tokens."""
+    """Shares of the context window of a model, in estimated tokens."""
 
     window: int
     answer: int

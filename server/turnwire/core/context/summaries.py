@@ -62,11 +62,11 @@ MIN_CHUNK_TOKENS = 200
 REASONING_FACTOR = 3
 """Factor on the token limit of a model that wrote nothing within it; together with the input this still fits."""
 TOLERATED_LENGTH = 2
-"""How many times its limit a summary may be long, by the estimate, before its middle is cut out."""
+"""Greatest length of a summary, as a multiple of its limit, by the estimate; of a longer one the middle is cut out."""
 MAX_CALLS = 100
 """Model calls of one summary. A million tokens take 63 of a model with a window of 32,000."""
 MAX_SHRINKS = 3
-"""How often a text that was too long for the model is halved."""
+"""Number of times that a text that was too long for the model is halved."""
 
 
 class Summariser:

@@ -56,7 +56,7 @@ class Assembled(Struct, frozen=True):
 
 
 class _Before(Struct, frozen=True, gc=False):
-    """How much of everything there was before a message of the conversation."""
+    """Counts of everything that comes before a message of the conversation."""
 
     pinned: int
     rest: int

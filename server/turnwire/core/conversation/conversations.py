@@ -46,14 +46,14 @@ MAX_BYTES = 256 * 2**20
 that needs more alone is not kept, and costs all of its messages each time."""
 
 IDLE_SECONDS = 600.0
-"""How long a session is kept after its last use, until another one is used. Few people think longer between two
+"""Time that a session is kept after its last use, until another one is used. Few people think longer between two
 messages."""
 
 MAX_WRITERS = 2
 """Writers of requests that are kept of one session: for the provider of its model, and for that of a fallback."""
 
 MAX_ROUNDS = 20
-"""How often a conversation may change while it is read, before it is used as it was read last, and not kept."""
+"""Changes that a conversation may have while it is read, before it is used as it was read last, and not kept."""
 
 NO_MESSAGE = (
     PutSession

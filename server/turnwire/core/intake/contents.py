@@ -42,7 +42,7 @@ _DATA_URI = re.compile(r"data:(?P<mime>[^;,]*)(?P<parameters>(?:;[^;,]*)*?)(?P<b
 UNKNOWN_MIME = "application/octet-stream"
 
 KNOWN_AFTER_USE = timedelta(hours=1)
-"""How long a result that names an upload may be sent again: far longer than clients try."""
+"""Time within which a result that names an upload may be sent again: far longer than clients try."""
 
 MAX_HEAD_CHARS = 1024
 """Maximum length of the head of a data URI: a media type with parameters."""

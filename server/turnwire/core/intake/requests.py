@@ -105,7 +105,7 @@ class NewMessage(NamedRequest, frozen=True, kw_only=True):
 
 
 class NewTurn(Struct, frozen=True, kw_only=True):
-    """How a message is to be answered."""
+    """Settings by which a message is to be answered."""
 
     model: ModelRef | None = None
     """None: the agent's, the session's or the server's default."""
@@ -161,7 +161,7 @@ class LeaseChange(NamedRequest, frozen=True, kw_only=True):
     holder: str = ""
     """The holder's name, as the caller gives it; "" for a change."""
     duration: timedelta = DEFAULT_LEASE
-    """How long the lease lasts from now on."""
+    """Time that the lease lasts from now on."""
     log_lines: tuple[str, ...] = ()
     """To add to the log of the call."""
 

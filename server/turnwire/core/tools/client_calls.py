@@ -135,7 +135,7 @@ class ReleaseLease(Struct, frozen=True):
 
 
 class CallLimits(Struct, frozen=True):
-    """How long clients may take for a call, in seconds."""
+    """Longest time that clients may take for a call, in seconds."""
 
     free: float
     """Seconds while the call has no lease."""

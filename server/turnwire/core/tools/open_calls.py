@@ -170,7 +170,7 @@ class OpenCalls(Struct, frozen=True):
 
     @property
     def open_requests(self) -> int:
-        """How many calls wait for the answer to a permission request or for the client's result, and open questions."""
+        """Number of calls that wait for a permission or for a client's result, and open questions."""
         waiting = sum(
             bool(call.permission_id) or call.name in self.client_tools
             for _, call in self.message.tool_calls()

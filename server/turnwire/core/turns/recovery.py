@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 MAX_RESUMES = 3
-"""How often in a row a turn is resumed without completing a step: it must not crash the server again and again.
+"""Times in a row that a turn is resumed without completing a step: it must not crash the server again and again.
 Turns with open calls are exempt, because waiting for a person is no reason to give up."""
 
 

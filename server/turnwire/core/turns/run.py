@@ -72,11 +72,11 @@ log = structlog.get_logger()
 
 
 END_WAIT_SECONDS = 2.0
-"""How long a reader waits for the commit that ends a step or a turn; a commit normally takes far less."""
+"""Time that a reader waits for the commit that ends a step or a turn; a commit normally takes far less."""
 
 
 class StepEnd(Struct, frozen=True):
-    """How a step ended, or how far it came when its turn was stopped."""
+    """The end of a step, or how far it came when its turn was stopped."""
 
     message: Message
     """The ended message; its calls may lack results. STREAMING when the turn was stopped during the answer."""
@@ -311,7 +311,7 @@ class StepCalls:
 
 
 class TurnEnd(Struct, frozen=True, kw_only=True):
-    """How a turn ends, apart from what its session has stored."""
+    """The end of a turn, apart from what its session has stored."""
 
     turn: Turn
     """May be a header."""
@@ -464,7 +464,7 @@ class TurnRun:
 
     @property
     def open_requests(self) -> int:
-        """How many open permission requests, questions and calls of client tools that may run, the turn waits for."""
+        """Number of open permission requests, questions and calls of client tools that may run, the turn waits for."""
         return 0 if (calls := self.calls) is None else calls.state.open_requests
 
     @property

@@ -107,7 +107,7 @@ class Between(Struct, frozen=True):
     stopped_turn_id: str = ""
     """The turn that is to end as soon as it has begun; "" for none."""
     stop: Ending | None = None
-    """How that one is to end."""
+    """The end that it is to have."""
 
 
 Phase = Idle | Asking | Paused | Calling | Between
@@ -150,7 +150,7 @@ class Schedule(Struct, frozen=True):
     results_version: int = 0
     """Grows with every result of a call that no turn waits for: who has read the call before one must read again."""
     deletions: int = 0
-    """How many deletions of the session are under way: it takes no message meanwhile."""
+    """Number of deletions of the session that are under way: it takes no message meanwhile."""
 
     @property
     def active_turn_id(self) -> str:
@@ -186,7 +186,7 @@ class Schedule(Struct, frozen=True):
 
     @property
     def open_requests(self) -> int:
-        """How much the running turn waits for."""
+        """Number of things that the running turn waits for."""
         return 0 if self.calls is None else self.calls.open_requests
 
     @property
@@ -196,7 +196,7 @@ class Schedule(Struct, frozen=True):
 
     @property
     def begun(self) -> int:
-        """How many of the messages have their turns begun: the first one or none. It keeps its place."""
+        """Number of the messages whose turns are begun: the first one or none. It keeps its place."""
         return 1 if isinstance(self.phase, Between) and self.waiting else 0
 
     def find(self, message_id: str) -> Waiting:
@@ -319,7 +319,7 @@ class AcceptMessage(Struct, frozen=True):
     store: Callable[[Accepted], Work]
     """Returns the work that stores the message and its turn; a pure function."""
     max_waiting: int
-    """How many messages may wait."""
+    """Greatest number of messages that wait."""
     size_bytes: int
     """See `Waiting`."""
     expected_turn_id: str = ""

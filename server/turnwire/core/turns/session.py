@@ -149,7 +149,7 @@ class SessionTurns:
 
     @property
     def waiting(self) -> int:
-        """How many messages wait, those included that are being stored."""
+        """Number of messages that wait, those included that are being stored."""
         starts_at_once = isinstance(self.schedule.phase, Idle) and bool(self._beginning)
         return len(self.schedule.waiting) + len(self._beginning) - starts_at_once
 

@@ -25,7 +25,7 @@ from turnwire.ports.pages import Page
 from turnwire.ports.store import TenantStore
 
 MAX_ATTEMPTS = 20
-"""How often the message is read again because the session changed before the turn was stored."""
+"""Number of times that the message is read again because the session changed before the turn was stored."""
 
 
 MAX_BEHIND = 100

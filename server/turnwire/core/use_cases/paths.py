@@ -17,7 +17,7 @@ class PathChange(Struct, frozen=True):
     sequence: int
     """The session's head just before the event."""
     messages: int
-    """How many messages left or joined; 0 in the answer to a retry, which does not know any more."""
+    """Number of messages that left or joined; 0 in the answer to a retry, which does not know any more."""
 
 
 class Paths(UseCase):

@@ -1,4 +1,4 @@
-"""How every watch gets from the log to live events, without gaps and duplicates.
+"""Leads every watch from the log to live events, without gaps and duplicates.
 
 A watch repeats these steps:
 
@@ -33,7 +33,7 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 
 class Follower(Protocol[Item_co]):
-    """How one kind of watch converts what `Join` finds. Returned items are delivered before the next call."""
+    """Converts what `Join` finds for one kind of watch. Returned items are delivered before the next call."""
 
     async def opening(self) -> Sequence[Item_co]:
         """Returns the first items of a round."""

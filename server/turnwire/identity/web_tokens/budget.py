@@ -1,4 +1,4 @@
-"""How many signatures are checked in a second, so that wrong tokens do not take the time of other callers."""
+"""Limits the signatures that are checked in a second, so that wrong tokens do not take the time of other callers."""
 
 import time
 from collections import Counter

@@ -27,7 +27,7 @@ MAX_REMEMBERED = 10_000
 """Right tokens, and as many wrong ones: a few MiB."""
 
 WRONG_SECONDS = 60.0
-"""How long a wrong token is known to be wrong."""
+"""Time that a wrong token is remembered as wrong."""
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""How large what is read of a foreign archive may be."""
+"""Bounds of what is read of a foreign archive."""
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ class ArchiveLimits(Struct, frozen=True, kw_only=True):
     unpacked_bytes: int = 16 * 2**30
     """All entries of a ZIP together, and so each of them. They are read as a stream."""
     ratio: int = 200
-    """How many times larger an entry may be than it is packed. JSON reaches 20, a ZIP bomb 1,000."""
+    """Greatest ratio of an entry's size to its packed size. JSON reaches 20, a ZIP bomb 1,000."""
     file_bytes: int = 20 * 2**20
     """One file, as a message accepts it by default."""
     problems: int = 1_000

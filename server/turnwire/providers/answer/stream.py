@@ -27,7 +27,7 @@ from turnwire.providers.answer.text_runs import joined
 from turnwire.providers.http.transport import is_stream
 
 DRAIN_SECONDS = 0.2
-"""How long to wait for the end of the body after the API's end marker or an error: a body read to its end lets the
+"""Time to wait for the end of the body after the API's end marker or an error: a body read to its end lets the
 connection be used again, and a server that keeps it open must not hold up the turn."""
 
 

@@ -27,7 +27,7 @@ MAX_REDIRECTS = 3
 """Within one address: some servers add or remove a slash."""
 
 KEEP_ALIVE_SECONDS = 60.0
-"""How long a connection is kept for the next call."""
+"""Time that a connection is kept for the next call."""
 
 CHUNK_BYTES = 16 * 1024
 """Bytes read at once: about a hundred deltas."""

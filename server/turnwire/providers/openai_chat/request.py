@@ -38,7 +38,7 @@ from turnwire.providers.request.wire_names import CallIds
 
 
 class ChatDialect(Struct, frozen=True, kw_only=True):
-    """How a server differs from OpenAI's."""
+    """Differences of a server from OpenAI's."""
 
     output_limit_name: str = "max_tokens"
     """OpenAI's reasoning models refuse the old name; most compatible servers do not know the new one."""

@@ -5,7 +5,7 @@ from operator import is_
 from typing import Any
 
 Mark = tuple[int, ...]
-"""How long each container was."""
+"""Length that each container had."""
 
 
 class Growing:

@@ -24,13 +24,13 @@ from turnwire.storage.sql.changes import Change, Insert
 from turnwire.storage.sql.database import Dialect, Interrupted, OneServer, Words
 
 FAILURES: tuple[type[Exception], ...] = (psycopg.Error, UnicodeDecodeError, msgspec.DecodeError)
-"""How a database fails, as far as Python tells it."""
+"""Errors with which a database fails, as far as Python tells them."""
 
 READ_ROWS = 128
 """Rows of `each` that come at once: a page of a list, mostly."""
 
 CONNECT_SECONDS = 10
-"""How long to wait for a server that does not answer."""
+"""Time to wait for a server that does not answer."""
 
 _POSITIONS = 16_383
 """Highest position of a word in a `tsvector`. Words behind it are counted from 1 again, so that phrases are found in

@@ -30,7 +30,7 @@ from turnwire.storage.sql.words import adopt_words
 from turnwire.storage.sql.writer import NoFiles
 
 RESOLVE_SECONDS = 10.0
-"""How long the writer looks for the outcome of a transaction whose end it did not hear, while all commits wait."""
+"""Time that the writer looks for the outcome of a transaction whose end it did not hear, while all commits wait."""
 
 RESOLVE_PAUSE_SECONDS = 0.2
 """Between two attempts to connect meanwhile."""
@@ -40,7 +40,7 @@ ACCOUNTS_SECONDS = 1.0
 """Between two looks of a node at what the others have added to the accounts of tenants."""
 
 ACCOUNTS_SHARE = 50.0
-"""How many times as long as such a look takes it waits for the next one."""
+"""Factor by which the pause before the next look is longer than a look takes."""
 
 D = TypeVar("D", bound=PostgresDatabase)
 

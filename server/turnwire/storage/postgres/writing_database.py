@@ -13,7 +13,7 @@ LOCK = 0x7457_6973
 it."""
 
 LOCK_SECONDS = 2.0
-"""How long a server waits for the lock: PostgreSQL ends a connection some time after its client has closed it."""
+"""Time that a server waits for the lock: PostgreSQL ends a connection some time after its client has closed it."""
 
 LOCK_PAUSE_SECONDS = 0.05
 """Between two attempts to get the lock."""

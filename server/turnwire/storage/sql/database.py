@@ -14,7 +14,7 @@ class Interrupted(Exception):
 
 
 class Words(NamedTuple):
-    """How an engine keeps words: `search_index` has rows of them by `rowid`, and `matches` finds these."""
+    """Way in which an engine keeps words: `search_index` has rows of them by `rowid`, and `matches` finds these."""
 
     matches: str
     """Condition that a row is what a query, a parameter, asks for."""
@@ -77,7 +77,7 @@ class Database(Protocol):
     dialect: Dialect
     """The dialect of this engine."""
     failures: tuple[type[Exception], ...]
-    """How it fails, as far as Python tells it."""
+    """Errors with which it fails, as far as Python tells them."""
     lane: tuple[int, int]
     """Which numbers this server gives, of those that servers choose by what is stored: those that leave the first as
     the rest of a division by the second, a power of two."""

@@ -43,11 +43,11 @@ _HIT_BYTES = 1_024
 """Maximum size of a hit without its texts."""
 
 _SPILL_SECONDS = 3_600
-"""How much later entries are filed, at most, of a second that had more than NUMBER_BITS can number (14 million)."""
+"""Greatest delay with which entries are filed of a second that had more than NUMBER_BITS can number (14 million)."""
 
 _USUAL_WORDS = 80
 _SATURATION, _BY_LENGTH = 1.2, 0.75
-"""How soon more of the same word says nothing new, and how much a long text counts less: BM25's usual k1 and b."""
+"""Says how soon more of the same word says nothing new, and how much a long text counts less: BM25's usual k1 and b."""
 
 _PLACE = struct.Struct(">Q")
 

@@ -31,7 +31,7 @@ STEP_SESSIONS = 2000
 """Sessions that a step examines: some milliseconds, in which no other read runs."""
 
 STEP_BYTES = 16 * 2**20
-"""How much of sessions a step reads, with the tools that lists leave out: 30 milliseconds without other reads."""
+"""Sessions that a step reads, with the tools that lists leave out: 30 milliseconds without other reads."""
 
 MAX_STEPS = 10
 """Reads for one page that has a size. A page that has not found enough by then is short, and has a next one."""
@@ -41,7 +41,7 @@ Place = tuple[int | str, str]
 
 
 class Order(NamedTuple):
-    """How an order is read."""
+    """The index and the column by which sessions are read in an order."""
 
     index_name: str
     column: str
@@ -163,7 +163,7 @@ class _Filling:
 
     @property
     def count(self) -> int:
-        """How many sessions to find: one more than are missing, to see whether there is a next page."""
+        """Number of sessions to find: one more than are missing, to see whether there is a next page."""
         return STEP_SESSIONS if self.size is None else self.size - len(self.sessions) + 1
 
     def add(self, found: Found) -> None:

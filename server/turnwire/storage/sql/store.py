@@ -42,12 +42,12 @@ more for reads that may take long, and one for searches alone, which may take lo
 
 
 class RetentionSettings(Struct, frozen=True, kw_only=True):
-    """How long events are kept."""
+    """Time that events are kept."""
 
     retained_events_per_session: int = 10_000
-    """How many of its newest events a session keeps for watchers that reconnect."""
+    """Number of its newest events that a session keeps for watchers that reconnect."""
     retained_events_days: int = 30
-    """How many days events are kept, whatever their number."""
+    """Days for which events are kept, whatever their number."""
 
 
 class Surroundings(NamedTuple):

@@ -15,7 +15,7 @@ from turnwire.ports.store import Moment, Standing
 from turnwire.storage.sql.database import Database
 
 KEPT_TIMELINES = 1000
-"""How many starts of the server are remembered. What is older than that many starts is taken for unknown."""
+"""Starts of the server that are remembered. What is older than that many starts is taken for unknown."""
 
 TOKEN_KEY_BYTES = 32
 

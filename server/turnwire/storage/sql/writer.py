@@ -49,7 +49,7 @@ RETRY_SECONDS = 1.0
 """Between attempts to write something on a disk that refused the last transaction, while somebody asks for it."""
 
 STOP_SECONDS = 4.0
-"""How long a stop stores what waits; the next start ends what it leaves, as after a kill. Hundreds of answers that end
+"""Time that a stop stores what waits; the next start ends what it leaves, as after a kill. Hundreds of answers that end
 together may have hundreds of thousands of parts."""
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Other(Generic[T]):
     apply: Callable[[Database, list[Delta]], T]
     """Called inside the transaction, on the writer's thread. Appends what it changes in the accounts."""
     size_bytes: int = 0
-    """How much it writes, if that is much."""
+    """Bytes that it writes, if these are many."""
     is_step: bool = False
     """Whether it is work of the server's own, for which no caller waits: it is not reported."""
 

@@ -18,7 +18,7 @@ LOCKS_DATABASE = sys.platform == "linux"
 """Elsewhere flock on the database would keep SQLite's own locks from being taken."""
 
 BUSY_TIMEOUT_SECONDS = 2.0
-"""How long to wait for another process (a backup, a shell) that holds the database before failing with StorageBusy."""
+"""Time to wait for another process (a backup, a shell) that holds the database before failing with StorageBusy."""
 
 
 def opened(path: Path, *, read_only: bool) -> SqliteDatabase:

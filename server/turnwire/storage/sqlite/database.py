@@ -22,7 +22,7 @@ _UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError)
 """Errors of a row whose bytes were changed, and of a message of SQLite that quotes such a row."""
 
 FAILURES: tuple[type[Exception], ...] = (sqlite3.Error, *_UNREADABLE)
-"""How a database fails, as far as Python tells it."""
+"""Errors with which a database fails, as far as Python tells them."""
 
 
 def _json(keys: Collection[Any]) -> str:

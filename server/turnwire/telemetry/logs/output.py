@@ -18,10 +18,10 @@ MAX_WAITING_LINES = 4096
 """Maximum unwritten lines. Further lines are lost, and counted."""
 
 CLOSE_SECONDS = 1.0
-"""How long the end waits for lines to be read."""
+"""Time that the end waits for lines to be read."""
 
 COLLECT_SECONDS = 0.02
-"""How long the thread rests between two writes: each time that it wakes, the event loop has to wait for it."""
+"""Time that the thread rests between two writes: each time that it wakes, the event loop has to wait for it."""
 
 log = structlog.get_logger()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 READ_SECONDS = 1.0
-"""How long a scrape waits for the event loop; while that is blocked, the last readings are shown again."""
+"""Time that a scrape waits for the event loop; while that is blocked, the last readings are shown again."""
 
 
 class MetricsServer:

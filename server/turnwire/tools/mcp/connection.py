@@ -33,22 +33,22 @@ from turnwire.tools.mcp.tool_list import listed_tools
 from turnwire.tools.settings import Backoff, McpSettings
 
 _READY_WAIT_SECONDS = 5.0
-"""How long a call waits for a connection that is being re-established."""
+"""Time that a call waits for a connection that is being re-established."""
 
 _CHECK_SECONDS = 5.0
-"""How long a server may take to list its tools when that is a check that it still works."""
+"""Longest time that a server may take to list its tools when that is a check that it still works."""
 
 _RELIST_SECONDS = 1.0
 """Minimum interval between two listings: a server may report changes of its list without end."""
 
 _STABLE_SECONDS = 30.0
-"""How long a connection has to last for the next failure to be a first one: a server may end as soon as it is ready."""
+"""Time that a connection has to last for the next failure to be a first: a server may end as soon as it is ready."""
 
 _SUSPICIOUS_TIMEOUTS = 2
 """Number of timed out calls in a row after which the server is checked."""
 
 _END_SECONDS = 1.0
-"""How long ending a connection may take before it is cut."""
+"""Longest time that ending a connection may take before it is cut."""
 
 _STATE_ONLY_SECONDS = 0.25
 """Pause before a call is sent again that asks for nothing but time."""

@@ -23,13 +23,13 @@ MAX_NAME_CHARS = 256
 """Maximum length of a question's name, by which the server knows it; it is stored."""
 
 _FADING_SECONDS = 5.0
-"""How long a server may take to hear that a call was given up."""
+"""Longest time that a server may take to hear that a call was given up."""
 
 _FADING_CHECK_SECONDS = 0.01
 """Pause before it is seen whether it has; a question waits for that only right after a call was given up."""
 
 _COMPLETED_SECONDS = 30.0
-"""How long a call that needed a link waits for the news that the person has followed it, before it is tried again."""
+"""Time that a call that needed a link waits for the news that the person has followed it, before it is tried again."""
 
 _ACTIONS = {QuestionAction.ACCEPT: "accept", QuestionAction.DECLINE: "decline"}
 """All others are "cancel": the person has not decided."""

@@ -16,7 +16,7 @@ from turnwire.tools.mcp.running_call import CallOverError, current_call
 from turnwire.tools.mcp.stdio_process import MAX_MESSAGE_BYTES
 
 CONNECT_SECONDS = 30.0
-"""How long connecting to the server may take, and how long the answer to a notification, which has none."""
+"""Longest time of connecting to the server, and of the answer to a notification, which has none."""
 
 _CONNECTIONS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 """A call has a connection of its own for as long as it asks a person; the limits of turns and calls bound them."""

@@ -19,10 +19,10 @@ MAX_MESSAGE_BYTES = 12 * 2**20
 milliseconds, in which nothing else runs."""
 
 _EXIT_SECONDS = 0.4
-"""How long a child may take to exit after its input was closed."""
+"""Longest time that a child may take to exit after its input was closed."""
 
 _END_SECONDS = 0.3
-"""How long it may take after SIGTERM."""
+"""Longest time that it may take after SIGTERM."""
 
 _READ_BYTES = 64 * 1024
 

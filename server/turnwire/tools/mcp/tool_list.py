@@ -29,7 +29,7 @@ class ToolList:
 
     @property
     def problem(self) -> str:
-        """How many tools were left out at least, and why one of them was; "" when all were taken."""
+        """Least number of tools that were left out, and why one of them was; "" when all were taken."""
         return f"at least {self._left_out} tools left out: {self._why}" if self._left_out else ""
 
     def add(self, listed: Iterable[Any]) -> None:

@@ -37,7 +37,7 @@ from turnwire.api.web.protocols.call import (
 
 
 class Form(NamedTuple):
-    """How a call writes messages."""
+    """The form in which a call writes messages."""
 
     codec: CodecName
     is_text: bool

@@ -1,4 +1,4 @@
-"""How a turn is to be answered and which turns are asked for, checked for form."""
+"""Reads how a turn is to be answered and which turns are asked for, and checks the form."""
 
 from collections.abc import Sequence
 

@@ -24,7 +24,7 @@ class Backup(Struct, frozen=True, kw_only=True):
     size_bytes: int
     schema_version: int
     rows: dict[str, int]
-    """How many rows each table has, in the database and in the copy."""
+    """Rows of each table, in the database and in the copy."""
 
 
 def back_up(

@@ -24,7 +24,7 @@ from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.schema import MIGRATIONS
 
 SHOWN_SUBJECTS = 5
-"""How many of the things with one problem a report names."""
+"""Things with one problem that a report names."""
 
 _OF_INDEX = re.compile(r"(?:row \d+ missing from|wrong # of entries in|non-unique entry in) index (\w+)")
 
@@ -53,7 +53,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     meaning: str
     count: int
     repairable: int
-    """How many of them a repair can end: all or none."""
+    """Number of them that a repair can end: all or none."""
     first: tuple[str, ...]
     """The first few: ids, names of tables or indexes, or lines of SQLite."""
 
@@ -68,7 +68,7 @@ class Report(Struct, frozen=True, kw_only=True):
     is_complete: bool
     """False when an older schema or a damaged file kept the counters from being examined."""
     rows: dict[str, int]
-    """How many rows each table has; -1 where the file is too damaged to count."""
+    """Rows of each table; -1 where the file is too damaged to count."""
     findings: tuple[Finding, ...]
 
     @property

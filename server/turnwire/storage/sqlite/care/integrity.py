@@ -14,9 +14,9 @@ class IntegrityReport(Struct, frozen=True):
     integrity: tuple[str, ...]
     """The lines of `PRAGMA integrity_check`: "ok" alone when pages, rows and indexes agree."""
     lost_references: dict[str, int]
-    """How many rows name something that is missing, by table; -1 where the file is too damaged to count."""
+    """Rows that name something that is missing, by table; -1 where the file is too damaged to count."""
     rows: dict[str, int]
-    """How many rows each table has; -1 where the file is too damaged to count."""
+    """Rows of each table; -1 where the file is too damaged to count."""
 
     @property
     def is_whole(self) -> bool:

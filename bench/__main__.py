@@ -23,6 +23,7 @@ from bench import (
     growth,
     long_reads,
     long_session,
+    nodes,
     postgres,
     report,
     search,
@@ -63,6 +64,7 @@ MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
 
 LONG: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
     "endurance": endurance.measure,
+    "nodes": nodes.measure,
 }
 """Measured only when they are named."""
 

@@ -36,6 +36,13 @@ class Child:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
+    def has_ended(self) -> bool:
+        """Returns whether it runs no more, although nobody may have waited for it yet."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except FileNotFoundError:
+            return True
+
     def resident_bytes(self) -> int:
         """Returns the memory that it currently holds."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -89,17 +96,20 @@ async def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     raise RuntimeError(f"the server did not start:\n{log.read_text()}")
 
 
-def turnwire(folder: Path, toml: str = "") -> contextlib.AbstractAsyncContextManager[Child]:
+def turnwire(
+    folder: Path, toml: str = "", options: Sequence[str] = ()
+) -> contextlib.AbstractAsyncContextManager[Child]:
     """Runs `turnwire serve` with an empty database.
 
     Args:
         folder: An empty folder for database, configuration and log.
         toml: Configuration that differs from the defaults.
+        options: Further options of the command.
     """
     config = folder / "turnwire.toml"
     config.write_text(toml)
-    options = ["--config", str(config), "--listen", "127.0.0.1:0", "--db", str(folder / "turnwire.db")]
-    return running(folder, "turnwire", ["-m", "turnwire", "serve", *options])
+    usual = ["--config", str(config), "--listen", "127.0.0.1:0", "--db", str(folder / "turnwire.db")]
+    return running(folder, "turnwire", ["-m", "turnwire", "serve", *usual, *options])
 
 
 def bare_server(folder: Path) -> contextlib.AbstractAsyncContextManager[Child]:

@@ -75,6 +75,7 @@ class Client:
         self._abort = self._message("AbortSession")
         self._pages = self._message("GetMessages")
         self._create = channel.unary_unary("/opencode.session.SessionService/CreateSession")
+        self._list = channel.unary_unary("/opencode.session.SessionService/ListSessions")
         self._get = channel.unary_unary("/opencode.session.SessionService/GetSession")
         self._start = channel.unary_unary("/opencode.turn.TurnService/StartTurn")
         self._explain = self._message("ExplainContext")
@@ -92,6 +93,11 @@ class Client:
     async def get_bytes(self, request: bytes) -> bytes:
         """Calls GetSession, unparsed."""
         answer: bytes = await self._get(request)
+        return answer
+
+    async def list_sessions(self, request: bytes) -> bytes:
+        """Calls ListSessions, unparsed."""
+        answer: bytes = await self._list(request)
         return answer
 
     async def is_running(self, session_id: str) -> bool:

@@ -30,7 +30,7 @@ async def measure(folder: Path, quick: bool) -> None:
         connect(bare.address) as bare_client,
     ):
         session_id = await client.create_session()
-        await _fill(client, session_id)
+        await fill(client, session_id, MESSAGES)
         page = await client.messages(session_id)
         await bare_client.bare(Method.KEEP, page)
         report.note(f"  one answer: {len(page):,} bytes")
@@ -38,19 +38,20 @@ async def measure(folder: Path, quick: bool) -> None:
         for callers in (1, 8):
             ours, ceilings = [], []
             for _ in range(rounds):
-                ours.append(await _rate(lambda: client.messages(session_id), callers, calls))
-                ceilings.append(await _rate(lambda: bare_page(b""), callers, calls))
+                ours.append(await rate(lambda: client.messages(session_id), callers, calls))
+                ceilings.append(await rate(lambda: bare_page(b""), callers, calls))
             name = f"reads/s, {callers} caller{'s' * (callers > 1)}"
             report.show([report.Figure(name, report.median(ours), report.median(ceilings), "1/s", target=TARGET)])
 
 
-async def _fill(client: Client, session_id: str) -> None:
+async def fill(client: Client, session_id: str, messages: int) -> None:
+    """Stores messages in a session."""
     text = "x" * MESSAGE_BYTES
-    for _ in range(MESSAGES // 50):
+    for _ in range(messages // 50):
         await asyncio.gather(*(client.append(session_id, text) for _ in range(50)))
 
 
-async def _rate(call: Callable[[], Awaitable[bytes]], callers: int, calls: int) -> float:
+async def rate(call: Callable[[], Awaitable[bytes]], callers: int, calls: int) -> float:
     """Returns the answers per second to this many concurrent callers."""
 
     async def repeat() -> None:

@@ -75,12 +75,12 @@ async def _compare(folder: Path, postgres: PostgresServer, quick: bool) -> None:
 
 
 async def _beside_bare_inserts(postgres: PostgresServer, url: str, rate: float) -> None:
-    messages, seconds = await asyncio.to_thread(_inserted, url, postgres.new_database())
+    messages, seconds = await asyncio.to_thread(inserted, url, postgres.new_database())
     bare = messages / 2 / seconds
     report.show([report.Figure("the same beside bare inserts of the rows", rate, bare, "1/s")])
 
 
-def _inserted(source: str, target: str) -> tuple[int, float]:
+def inserted(source: str, target: str) -> tuple[int, float]:
     """Writes the rows of a server's database to an empty one, as many messages to a commit as there are callers.
 
     Returns:

@@ -62,20 +62,20 @@ async def measure(folder: Path, quick: bool) -> None:
     )
 
 
-async def queued(client: Client, per_session: int) -> float:
-    """Returns messages per second that are stored behind a running turn."""
-    sessions = await _sessions(client)
+async def queued(client: Client, per_session: int, among: int = SESSIONS, callers: int = CALLERS) -> float:
+    """Returns messages per second that are stored behind a running turn, in each of so many new sessions."""
+    sessions = await _sessions(client, among)
     await asyncio.gather(*(client.send(session_id, "/sleep 3600") for session_id in sessions))
     requests = [send_request(session_id, TEXT, "offline/echo") for session_id in sessions]
-    rate = await _rate(client.send_bytes, requests * per_session)
+    rate = await _rate(client.send_bytes, requests * per_session, callers=callers)
     # so that each round begins with an empty queue, which takes memory too
     await asyncio.gather(*(client.abort(session_id) for session_id in sessions))
     return rate
 
 
-async def answered(client: Client, per_session: int) -> float:
-    """Returns messages per second that are answered to the end."""
-    sessions = await _sessions(client)
+async def answered(client: Client, per_session: int, among: int = SESSIONS, callers: int = CALLERS) -> float:
+    """Returns messages per second that are answered to the end, in each of so many new sessions."""
+    sessions = await _sessions(client, among)
     requests = [send_request(session_id, TEXT, "offline/echo") for session_id in sessions] * per_session
 
     async def until_idle() -> None:
@@ -83,12 +83,12 @@ async def answered(client: Client, per_session: int) -> float:
             while await client.is_running(session_id):
                 await asyncio.sleep(0.01)
 
-    return await _rate(client.send_bytes, requests, until_idle)
+    return await _rate(client.send_bytes, requests, until_idle, callers)
 
 
 async def appended(client: Client, per_session: int) -> float:
     """Returns messages per second that are stored without a turn."""
-    sessions = await _sessions(client)
+    sessions = await _sessions(client, SESSIONS)
     return await _rate(client.append_bytes, [append_request(session_id, TEXT) for session_id in sessions] * per_session)
 
 
@@ -99,8 +99,8 @@ async def _echoed(client: Client, per_session: int) -> float:
     return await _rate(client.bare_call(Method.ECHO), [request] * SESSIONS * per_session)
 
 
-async def _sessions(client: Client) -> list[str]:
-    return await asyncio.gather(*(client.create_session() for _ in range(SESSIONS)))
+async def _sessions(client: Client, count: int) -> list[str]:
+    return await asyncio.gather(*(client.create_session() for _ in range(count)))
 
 
 async def _nothing() -> None:
@@ -111,6 +111,7 @@ async def _rate(
     call: Callable[[bytes], Awaitable[bytes]],
     requests: Sequence[bytes],
     finish: Callable[[], Awaitable[None]] = _nothing,
+    callers: int = CALLERS,
 ) -> float:
     """Sends the requests in order through the callers. Returns requests per second, including the time of `finish`."""
     waiting = iter(requests)
@@ -120,6 +121,6 @@ async def _rate(
             await call(request)
 
     started = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    await asyncio.gather(*(caller() for _ in range(callers)))
     await finish()
     return len(requests) / (time.perf_counter() - started)

@@ -1,0 +1,105 @@
+"""What a turn costs in a database of PostgreSQL: rows, bytes on the disk, bytes of the log."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from bench.child import model_provider, turnwire
+from bench.client import Client, connect, send_request
+from bench.model_provider import model_name
+
+DELTAS = 100
+SECONDS = 10
+"""A turn: an answer of 100 pieces, 2,300 bytes in all, at the pace of a model that takes ten seconds."""
+
+PACED_TURNS = 40
+"""At the same time."""
+
+QUESTION = "What does a turn cost in the database, in rows and in bytes? " * 3
+
+MONTH = 1_000 * 60 * 24 * 30
+"""Turns of a month, at a thousand a minute."""
+
+FLUSH_SECONDS = 1.5
+"""After which a connection that is idle has told PostgreSQL's statistics what it wrote."""
+
+_WRITTEN = "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_user_tables"
+_BYTES = "SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables"
+_LOG = "SELECT pg_current_wal_insert_lsn() - '0/0'"
+
+
+@dataclass(frozen=True)
+class TurnCost:
+    """The cost of one turn."""
+
+    rows: float
+    """Rows that stay."""
+    written: float
+    """Rows that were written, changed or removed while it ran."""
+    disk_bytes: float
+    """Bytes of tables and indexes that stay."""
+    log_bytes: float
+    """Bytes of PostgreSQL's log while it ran."""
+
+
+async def turn_cost(folder: Path, url: str, turns: int) -> TurnCost:
+    """Has a server on an empty database answer messages.
+
+    Args:
+        folder: An empty folder.
+        url: The database.
+        turns: How many turns the bytes on the disk are of. They come without pauses, which leaves the same rows.
+    """
+    async with model_provider(folder) as provider:
+        toml = f'[providers.local]\nkind = "openai_chat"\nbase_url = "http://{provider.address}/v1"\n'
+        toml += f'[limits]\nmax_running_turns = {2 * PACED_TURNS}\n[storage]\nurl = "{url}"\n'
+        async with turnwire(folder, toml) as server, connect(server.address) as client:
+            await _answered(client, PACED_TURNS, PACED_TURNS, per_second=0)  # fills the first pages of each table
+            before = await asyncio.to_thread(_written, url)
+            await _answered(client, PACED_TURNS, PACED_TURNS, per_second=DELTAS // SECONDS)
+            paced = await asyncio.to_thread(_written, url)
+            empty = await asyncio.to_thread(_stored, url)
+            await _answered(client, turns, PACED_TURNS, per_second=0)
+            full = await asyncio.to_thread(_stored, url)
+    written, log_bytes = ((late - early) / PACED_TURNS for early, late in zip(before, paced, strict=True))
+    rows, disk_bytes = ((late - early) / turns for early, late in zip(empty, full, strict=True))
+    return TurnCost(rows, written, disk_bytes, log_bytes)
+
+
+async def _answered(client: Client, turns: int, callers: int, *, per_second: int) -> None:
+    """Has messages answered to the end, each session by one caller."""
+    model = f"local/{model_name(DELTAS, per_second)}"
+    each = -(-turns // callers)
+
+    async def caller() -> None:
+        session_id = await client.create_session()
+        request = send_request(session_id, QUESTION, model)
+        for _ in range(each):
+            await client.send_bytes(request)
+            while await client.is_running(session_id):
+                await asyncio.sleep(0.05)
+
+    await asyncio.gather(*(caller() for _ in range(callers)))
+
+
+def _written(url: str) -> tuple[int, int]:
+    """Returns the rows written, changed and removed so far, and the bytes of the log so far."""
+    time.sleep(FLUSH_SECONDS)
+    with psycopg.connect(url, autocommit=True) as db:
+        return _one(db, _WRITTEN), _one(db, _LOG)
+
+
+def _stored(url: str) -> tuple[int, int]:
+    """Returns how many rows there are, and the bytes of tables and indexes without what is removed."""
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("VACUUM")
+        tables = [table for (table,) in db.execute("SELECT relname FROM pg_stat_user_tables")]
+        return sum(_one(db, f"SELECT count(*) FROM {table}") for table in tables), _one(db, _BYTES)
+
+
+def _one(db: "psycopg.Connection[tuple[object, ...]]", query: str) -> int:
+    [[value]] = db.execute(query).fetchall()
+    return int(str(value))

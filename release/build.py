@@ -11,7 +11,8 @@
     requirements-server.txt                    what server and client need, each package pinned with its hashes
     requirements-extras.txt                    the same with every extra of the server
     Containerfile                              makes a container image of these files
-    turnwire.service, envoy.yaml, ...          the files of examples/deploy
+    turnwire.service, compose.yaml, ...        the files of examples/deploy
+    kubernetes/                                its base for kustomize
     SHA256SUMS                                 for `sha256sum --check`
 
 Where there is a container engine and a base image is named, it also builds the image `turnwire:VERSION`.
@@ -41,8 +42,7 @@ DIST = ROOT / "dist"
 ADAPTERS_FOLDER = "adapters"
 """A folder of its own: whoever installs all wheels of a release for a server gets none of the adapters."""
 REQUIREMENTS = ("requirements-server.txt", "requirements-extras.txt")
-DEPLOYED = ("turnwire.service", "envoy.yaml", "certificate.yaml", "Caddyfile")
-COPIED = (*REQUIREMENTS, "Containerfile", *(f"examples/deploy/{name}" for name in DEPLOYED))
+COPIED = (*REQUIREMENTS, "Containerfile")
 TERMINAL = ROOT / "clients/go/cmd/turnwire"
 TYPESCRIPT = ROOT / "clients/typescript"
 TOOLS = {
@@ -76,6 +76,7 @@ def main() -> None:
         _write_bill(target, version, work)
         for name in COPIED:
             shutil.copy(ROOT / name, target)
+        copy_deployment(target)
         shutil.copy(ROOT / ADAPTERS_FILE, target / ADAPTERS_FOLDER)
         _write_sums(target)
         image = _build_image(target, version, options.python_image)
@@ -125,6 +126,15 @@ def build_python(target: Path) -> None:
     """Builds wheels and sources of the server, the Python client and the adapters. Needs no network."""
     _packages(ROOT, target)
     _hatchling(ADAPTERS, target / ADAPTERS_FOLDER, "sdist", "wheel")
+
+
+def copy_deployment(target: Path) -> None:
+    """Copies what examples/deploy has but its page: files beside each other, as they name each other, and folders."""
+    for path in (ROOT / "examples/deploy").iterdir():
+        if path.is_dir():
+            shutil.copytree(path, target / path.name)
+        elif path.suffix != ".md":
+            shutil.copy(path, target)
 
 
 def _write_sums(target: Path) -> None:

@@ -1,6 +1,7 @@
 """A release: it is whole or not there, and its wheels work where nothing else is installed."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -66,6 +67,19 @@ def test_the_wheels_answer_in_an_empty_environment(bin_folder: Path, tmp_path: P
 def test_all_packages_have_one_version() -> None:
     """The one that the server tells."""
     assert build.one_version() == turnwire.__version__
+
+
+def test_a_release_has_what_its_deployments_name(tmp_path: Path) -> None:
+    """For one server and for several nodes, whose certificates are made as docs/operate/cluster.md says."""
+    build.copy_deployment(tmp_path)
+    assert {"turnwire.service", "Caddyfile", "envoy.yaml", "certificate.yaml"} <= {p.name for p in tmp_path.iterdir()}
+    named = set(re.findall(r"\./([\w.]+):", (tmp_path / "compose.yaml").read_text()))
+    assert named == {"nodes", "nodes.toml", "Caddyfile.nodes"}
+    base = (tmp_path / "kubernetes/kustomization.yaml").read_text()
+    lists = re.findall(r"(?:resources|files): \[(.*)\]", base)
+    listed = {f"kubernetes/{name}" for names in lists for name in names.split(", ")}
+    assert len(lists) == 2 and "kubernetes/turnwire.toml" in listed
+    assert [name for name in (named - {"nodes"}) | listed if not (tmp_path / name).is_file()] == []
 
 
 def test_nothing_is_built_where_a_tool_is_missing(tmp_path: Path) -> None:

@@ -440,6 +440,8 @@ class CommitWriter:
     def _end(self, unit: "_Unit", head: int) -> None:
         """Writes what has changed of the session, and notes what has changed in its tenant's account."""
         session, commit, stored_bytes = unit.session, unit.commit, 0
+        if all(isinstance(change, PutDraft) for change in commit.changes) and head == session.head_sequence:
+            return  # a save of a message that streams: it counts in no account, and its end tells when it changed
         if session.state != SessionState.DELETING:
             if head - session.pruned_through > self._retained_events + PRUNE_SLACK:
                 through = min(head - self._retained_events, session.pruned_through + MAX_PRUNED)

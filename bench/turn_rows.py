@@ -1,24 +1,28 @@
 """What a turn costs in a database of PostgreSQL: rows, bytes on the disk, bytes of the log."""
 
 import asyncio
+import itertools
+import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
 
-from bench.child import model_provider, turnwire
-from bench.client import Client, connect, send_request
-from bench.model_provider import model_name
+from bench.child import turnwire
+from bench.client import Client, connect
 
-DELTAS = 100
-SECONDS = 10
-"""A turn: an answer of 100 pieces, 2,300 bytes in all, at the pace of a model that takes ten seconds."""
+WORDS = 200
+WORDS_A_SECOND = 20
+"""A turn: a question of 200 words, 1,300 bytes, and an answer of the same words that takes ten seconds."""
 
 PACED_TURNS = 40
 """At the same time."""
 
-QUESTION = "What does a turn cost in the database, in rows and in bytes? " * 3
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+VOCABULARY = 20_000
+"""Words of all texts, of which the n-th is 1/n as frequent as the first: what search keeps depends on it."""
 
 MONTH = 1_000 * 60 * 24 * 30
 """Turns of a month, at a thousand a minute."""
@@ -53,36 +57,40 @@ async def turn_cost(folder: Path, url: str, turns: int) -> TurnCost:
         url: The database.
         turns: How many turns the bytes on the disk are of. They come without pauses, which leaves the same rows.
     """
-    async with model_provider(folder) as provider:
-        toml = f'[providers.local]\nkind = "openai_chat"\nbase_url = "http://{provider.address}/v1"\n'
-        toml += f'[limits]\nmax_running_turns = {2 * PACED_TURNS}\n[storage]\nurl = "{url}"\n'
-        async with turnwire(folder, toml) as server, connect(server.address) as client:
-            await _answered(client, PACED_TURNS, PACED_TURNS, per_second=0)  # fills the first pages of each table
-            before = await asyncio.to_thread(_written, url)
-            await _answered(client, PACED_TURNS, PACED_TURNS, per_second=DELTAS // SECONDS)
-            paced = await asyncio.to_thread(_written, url)
-            empty = await asyncio.to_thread(_stored, url)
-            await _answered(client, turns, PACED_TURNS, per_second=0)
-            full = await asyncio.to_thread(_stored, url)
+    toml = f'[limits]\nmax_running_turns = {2 * PACED_TURNS}\n[storage]\nurl = "{url}"\n'
+    texts = _texts()
+    async with turnwire(folder, toml) as server, connect(server.address) as client:
+        await _answered(client, texts, PACED_TURNS, rate=0)  # fills the first pages of each table
+        before = await asyncio.to_thread(_written, url)
+        await _answered(client, texts, PACED_TURNS, rate=WORDS_A_SECOND)
+        paced = await asyncio.to_thread(_written, url)
+        empty = await asyncio.to_thread(_stored, url)
+        await _answered(client, texts, turns, rate=0)
+        full = await asyncio.to_thread(_stored, url)
     written, log_bytes = ((late - early) / PACED_TURNS for early, late in zip(before, paced, strict=True))
     rows, disk_bytes = ((late - early) / turns for early, late in zip(empty, full, strict=True))
     return TurnCost(rows, written, disk_bytes, log_bytes)
 
 
-async def _answered(client: Client, turns: int, callers: int, *, per_second: int) -> None:
-    """Has messages answered to the end, each session by one caller."""
-    model = f"local/{model_name(DELTAS, per_second)}"
-    each = -(-turns // callers)
+def _texts() -> Iterator[str]:
+    rng = random.Random(1)
+    words = ["".join(rng.choices(LETTERS, k=rng.randint(2, 9))) for _ in range(VOCABULARY)]
+    weights = list(itertools.accumulate(1 / rank for rank in range(1, VOCABULARY + 1)))
+    while True:
+        yield " ".join(rng.choices(words, cum_weights=weights, k=WORDS))
+
+
+async def _answered(client: Client, texts: Iterator[str], turns: int, *, rate: int) -> None:
+    """Has messages answered to the end, each session by one of as many callers as there are paced turns."""
 
     async def caller() -> None:
         session_id = await client.create_session()
-        request = send_request(session_id, QUESTION, model)
-        for _ in range(each):
-            await client.send_bytes(request)
+        for _ in range(turns // PACED_TURNS):
+            await client.send(session_id, f"/rate {rate}\n{next(texts)}")
             while await client.is_running(session_id):
                 await asyncio.sleep(0.05)
 
-    await asyncio.gather(*(caller() for _ in range(callers)))
+    await asyncio.gather(*(caller() for _ in range(PACED_TURNS)))
 
 
 def _written(url: str) -> tuple[int, int]:
@@ -93,9 +101,9 @@ def _written(url: str) -> tuple[int, int]:
 
 
 def _stored(url: str) -> tuple[int, int]:
-    """Returns how many rows there are, and the bytes of tables and indexes without what is removed."""
+    """Returns how many rows there are, and the bytes of tables and indexes without free space."""
     with psycopg.connect(url, autocommit=True) as db:
-        db.execute("VACUUM")
+        db.execute("VACUUM FULL")
         tables = [table for (table,) in db.execute("SELECT relname FROM pg_stat_user_tables")]
         return sum(_one(db, f"SELECT count(*) FROM {table}") for table in tables), _one(db, _BYTES)
 

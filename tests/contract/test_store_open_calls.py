@@ -10,7 +10,6 @@ from tests.support.fakes.domain_values import NOW, adding, creating, later, make
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.messages import Lease, Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import TurnStatus
-from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutMessage, PutTurn, RemoveMessage
 from turnwire.ports.pages import OpenCall, Page
@@ -114,40 +113,6 @@ async def test_calls_go_with_what_has_them(opened: OpenedStore) -> None:
     assert await _listed(opened) == ["prt_b_0"]
     await opened.store.commit(removing("ses_2"))
     assert await _listed(opened) == []
-
-
-async def test_pages_repeat_and_lose_nothing(opened: OpenedStore) -> None:
-    """A call that ends meanwhile does not move the others; a token belongs to its listing."""
-    reads = opened.store.of(DEFAULT_TENANT)
-    first = await reads.open_calls("", ALL, Page(size=2))
-    assert [call.part.part_id for call in first.calls] == ["prt_b_0", "prt_a_0"]
-    message = _answer("a", _call(5), _call(5, name="draw"))
-    await _replace(opened, message, 0, status=ToolStatus.SUCCESS)
-    rest = await reads.open_calls("", ALL, Page(size=2, token=first.next_token))
-    assert ([call.part.part_id for call in rest.calls], rest.next_token) == (["prt_a_1"], "")
-    for session_id, tools in (("ses_1", ALL), ("", frozenset({"look"}))):
-        with pytest.raises(InvalidRequest):
-            await reads.open_calls(session_id, tools, Page(size=2, token=first.next_token))
-
-
-async def test_other_tenants_have_none_of_them(opened: OpenedStore) -> None:
-    """Nor does a session that is not theirs have any."""
-    other = opened.store.of("other")
-    assert (await other.open_calls("", ALL, Page(size=9))).calls == ()
-    with pytest.raises(SessionNotFound):
-        await other.open_calls("ses_1", ALL, Page(size=9))
-
-
-async def test_a_large_page_is_divided(opened: OpenedStore) -> None:
-    """Before it is larger than an answer may be."""
-    await _put(opened, _answer("c", *(_call(9, input_json=f'"{"x" * 2_000_000}"') for _ in range(3))))
-    reads, token, sizes = opened.store.of(DEFAULT_TENANT), "", []
-    while True:
-        page = await reads.open_calls("", ALL, Page(size=100, token=token))
-        sizes.append(len(page.calls))
-        if not (token := page.next_token):
-            break
-    assert sizes == [4, 1, 1]
 
 
 async def test_a_page_is_divided_by_bytes(opened: OpenedStore) -> None:

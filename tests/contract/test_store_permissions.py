@@ -10,12 +10,11 @@ from tests.support.fakes.domain_values import NOW, creating, later, make_permiss
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.turns import TurnStatus
-from turnwire.domain.errors import InvalidRequest, PermissionRequestNotFound, SessionNotFound
+from turnwire.domain.errors import PermissionRequestNotFound, SessionNotFound
 from turnwire.domain.money import Usage
-from turnwire.domain.pages import decode_token
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutPermission, PutTurn
-from turnwire.ports.pages import Page, PermissionPage
+from turnwire.ports.pages import Page
 from turnwire.ports.store import Spent
 from turnwire.storage.sql import turns
 
@@ -59,45 +58,6 @@ async def test_open_requests_come_oldest_first(opened: OpenedStore) -> None:
     assert await _open(opened, None) == (TWO, OTHER)
 
 
-async def test_open_requests_come_in_pages(opened: OpenedStore) -> None:
-    """One that is answered meanwhile does not move the others; nor does the one where a page ended."""
-    reads = opened.store.of(DEFAULT_TENANT)
-    first = await reads.open_permissions(None, Page(size=2))
-    assert first.permissions == (ONE, TWO)
-    rest = PermissionPage((OTHER,), "")
-    assert await reads.open_permissions(None, Page(size=2, token=first.next_token)) == rest
-    await _answer(opened, ONE, PermissionChoice.ONCE)
-    await _answer(opened, TWO, PermissionChoice.ONCE)
-    assert await reads.open_permissions(None, Page(size=2, token=first.next_token)) == rest
-    await opened.store.commit(removing("ses_1"))
-    assert await reads.open_permissions(None, Page(size=2, token=first.next_token)) == rest
-
-
-async def test_a_token_belongs_to_its_listing(opened: OpenedStore) -> None:
-    """To a session or to all, and to its tenant; it has no number that counts rows."""
-    reads = opened.store.of(DEFAULT_TENANT)
-    token = (await reads.open_permissions(None, Page(size=1))).next_token
-    assert decode_token(token, f"all permissions of {DEFAULT_TENANT}", str) == ("per_b",)
-    for session_id, tenant in (("ses_1", DEFAULT_TENANT), (None, "other")):
-        with pytest.raises(InvalidRequest, match="page_token"):
-            await opened.store.of(tenant).open_permissions(session_id, Page(size=1, token=token))
-
-
-@pytest.mark.slow
-async def test_a_large_page_is_divided(opened: OpenedStore) -> None:
-    """By the bytes of its requests, before it is larger than an answer may be."""
-    for number in range(70):
-        await _put(opened, make_permission(f"per_{number:02}", "ses_2", metadata_json="\U0001f600" * 16_000))
-    reads, token, sizes = opened.store.of(DEFAULT_TENANT), "", []
-    while True:
-        page = await reads.open_permissions(None, Page(size=100, token=token))
-        sizes.append(len(page.permissions))
-        if not (token := page.next_token):
-            break
-    assert sizes == [57, 16]
-    assert len(await _open(opened, None)) == 73
-
-
 async def test_a_request_is_read_open_and_answered(opened: OpenedStore) -> None:
     """With everything that it was stored with."""
     assert await opened.store.of(DEFAULT_TENANT).permission("ses_1", "per_b") == ONE
@@ -112,12 +72,6 @@ async def test_a_request_is_its_sessions(opened: OpenedStore, session_id: str, p
     """Another session does not find it; neither does one that is not there."""
     with pytest.raises(PermissionRequestNotFound):
         await opened.store.of(DEFAULT_TENANT).permission(session_id, permission_id)
-
-
-async def test_open_requests_of_an_unknown_session_are_an_error(opened: OpenedStore) -> None:
-    """As in every read of one session."""
-    with pytest.raises(SessionNotFound):
-        await _open(opened, "ses_none")
 
 
 async def test_what_was_allowed_for_the_session_is_remembered(opened: OpenedStore) -> None:

@@ -11,7 +11,7 @@ from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, QueueChanged
 from turnwire.domain.conversation.messages import Message, MessageStatus
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
-from turnwire.domain.errors import InvalidRequest, SessionNotFound, StaleVersion
+from turnwire.domain.errors import StaleVersion
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import (
     Change,
@@ -133,23 +133,16 @@ async def test_a_change_can_name_the_revision_that_it_is_made_for(opened: Opened
     assert await names(opened) == "abcd"
 
 
-async def test_the_queue_is_read_in_pages(opened: OpenedStore) -> None:
-    """Next first, with the revision; a token is of one session, and a session of another tenant is not found."""
+async def test_the_queue_is_read_with_its_revision(opened: OpenedStore) -> None:
+    """Next first, with and without its messages."""
     await change(opened)
-    reads = opened.store.of(DEFAULT_TENANT)
-    first = await reads.queue("ses_1", Page(size=3))
-    rest = await reads.queue("ses_1", Page(size=3, token=first.next_token))
-    assert ((*first.entries, *rest.entries), first.revision) == (tuple(map(entry, "abcd")), 1)
-    assert [message.message_id for message in (*first.messages, *rest.messages)] == [f"msg_{n}" for n in "abcd"]
-    assert rest.next_token == ""
-    assert await reads.queue_entries("ses_1") == QueuePage(tuple(map(entry, "abcd")), (), 1, "")
     await opened.store.commit(creating("ses_2"))
-    with pytest.raises(InvalidRequest):
-        await reads.queue("ses_2", Page(size=3, token=first.next_token))
-    assert (await reads.queue("ses_2", Page(size=3))).entries == ()
+    reads, entries = opened.store.of(DEFAULT_TENANT), tuple(map(entry, "abcd"))
+    found = await reads.queue("ses_1", Page())
+    assert (found.entries, found.revision) == (entries, 1)
+    assert [message.message_id for message in found.messages] == [f"msg_{n}" for n in "abcd"]
+    assert await reads.queue_entries("ses_1") == QueuePage(entries, (), 1, "")
     assert await reads.queue_entries("ses_2") == QueuePage((), (), 0, "")
-    with pytest.raises(SessionNotFound):
-        await opened.store.of("other").queue("ses_1", Page())
 
 
 async def test_the_last_message_of_the_path_may_begin_to_wait(tmp_path: Path) -> None:

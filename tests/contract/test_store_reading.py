@@ -1,7 +1,6 @@
 """Store, reading: pages in both directions, tokens, the log and its bounds."""
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, QueueChanged
 from turnwire.domain.conversation.messages import Message, MessageStatus, Part, Reasoning, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition, TurnStatus
-from turnwire.domain.errors import AnswerTooLarge, InvalidRequest, SessionNotFound, ToolCallNotFound
+from turnwire.domain.errors import AnswerTooLarge, SessionNotFound, ToolCallNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage, PutSession, PutTurn
 from turnwire.ports.conversations import AlternativesOf
@@ -45,30 +44,6 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
             await store.commit(adding(make_message(f"msg_q{i}", "q", status=MessageStatus.QUEUED)))
         await asyncio.gather(*[store.commit(adding(make_message(f"msg_{i}", str(i)))) for i in range(5)])
         yield running
-
-
-async def _message_pages(opened: OpenedStore, size: int, newest_first: bool) -> list[list[str]]:
-    pages, token = [], ""
-    while True:
-        page = await opened.store.of(DEFAULT_TENANT).messages(
-            "ses_1", Page(size=size, token=token, newest_first=newest_first)
-        )
-        pages.append([message.message_id for message in page.messages])
-        token = page.next_token
-        if not token:
-            return pages
-
-
-async def _display_pages(opened: OpenedStore, size: int, newest_first: bool) -> list[list[str]]:
-    pages, token = [], ""
-    while True:
-        page = await opened.store.of(DEFAULT_TENANT).display(
-            "ses_1", Page(size=size, token=token, newest_first=newest_first)
-        )
-        pages.append([message.message_id for message in displays_in(page.frames)])
-        token = page.next_token
-        if not token:
-            return pages
 
 
 async def test_the_messages_that_call_are_found_without_the_others(
@@ -130,17 +105,6 @@ async def test_the_messages_that_call_have_a_bound_of_bytes(
     assert {part.provider_state for message in found for part in message.parts} == {"x" * 1_000}
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("newest_first", [False, True])
-@pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 100])
-async def test_pages_cover_the_conversation_once(opened: OpenedStore, size: int, newest_first: bool) -> None:
-    """In both directions every message comes once, in order, in full pages; the last page has no token."""
-    order = IDS[::-1] if newest_first else IDS
-    expected = [order[i : i + size] for i in range(0, len(order), size)]
-    assert await _message_pages(opened, size, newest_first) == expected
-    assert await _display_pages(opened, size, newest_first) == expected
-
-
 async def test_without_a_size_all_come_at_once(opened: OpenedStore) -> None:
     """The whole conversation, without a token, and the head of that moment."""
     page = await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())
@@ -155,15 +119,6 @@ async def test_new_messages_do_not_disturb_paging(opened: OpenedStore) -> None:
         "ses_1", Page(size=9, token=first.next_token, newest_first=True)
     )
     assert [m.message_id for m in second.messages] == ["msg_3", "msg_2", "msg_1", "msg_0"]
-
-
-async def test_an_empty_session_has_an_empty_page(opened: OpenedStore) -> None:
-    """No messages, no token, no bytes."""
-    await opened.store.commit(creating("ses_2"))
-    page = await opened.store.of(DEFAULT_TENANT).messages("ses_2", Page(size=3))
-    display = await opened.store.of(DEFAULT_TENANT).display("ses_2", Page(size=3))
-    assert (page.messages, page.next_token, page.sequence) == ((), "", 1)
-    assert (display.frames, display.next_token) == (b"", "")
 
 
 async def test_a_list_without_pages_has_the_newest_that_fit(opened: OpenedStore) -> None:
@@ -189,23 +144,6 @@ async def test_a_list_without_pages_has_the_newest_that_fit(opened: OpenedStore)
         "limit": "server.max_list_bytes",
         "limitValue": str(frames[-1] - 1),
     }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("newest_first", [False, True])
-async def test_pages_end_before_they_are_too_large_for_clients(opened: OpenedStore, newest_first: bool) -> None:
-    """A client takes 4 MiB unless told; what one message alone is larger by still comes. Nothing is left out."""
-    for number in range(6):
-        await opened.store.commit(adding(make_message(f"msg_long{number}", "x" * 1_500_000)))
-    await opened.store.commit(adding(make_message("msg_huge", "x" * 5_000_000)))
-    for pages in (await _message_pages(opened, 100, newest_first), await _display_pages(opened, 100, newest_first)):
-        assert max(sum("long" in message for message in page) for page in pages) == 2
-        assert [page for page in pages if "msg_huge" in page] in (
-            [["msg_huge"]], [["msg_huge", "msg_q0", "msg_q1"]], [["msg_q1", "msg_q0"], ["msg_huge"]],
-        )  # fmt: skip
-        ids = [message for page in pages for message in page]
-        expected = [*IDS[:-2], *(f"msg_long{number}" for number in range(6)), "msg_huge", *IDS[-2:]]
-        assert ids == (expected[::-1] if newest_first else expected)
 
 
 async def test_pages_leave_out_what_is_for_the_provider(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,73 +193,6 @@ async def test_lists_of_sessions_have_no_tools(opened: OpenedStore, page: Page) 
         await opened.store.of(DEFAULT_TENANT).sessions(Page(max_bytes=100_000))
 
 
-async def test_a_token_of_another_session_is_refused(opened: OpenedStore) -> None:
-    """A token belongs to all that was asked for with it."""
-    await opened.store.commit(creating("ses_2"))
-    token = await _messages_token(opened)
-    for read in (opened.store.of(DEFAULT_TENANT).messages, opened.store.of(DEFAULT_TENANT).display):
-        with pytest.raises(InvalidRequest, match="page_token"):
-            await read("ses_2", Page(size=1, token=token))
-
-
-async def _messages_token(opened: OpenedStore) -> str:
-    return (await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page(size=1))).next_token
-
-
-async def test_a_token_of_another_listing_is_refused(opened: OpenedStore) -> None:
-    """Messages, messages newest first and sessions do not take each other's tokens."""
-    await opened.store.commit(creating("ses_2"))
-    oldest = await _messages_token(opened)
-    newest = (await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page(size=1, newest_first=True))).next_token
-    sessions = (await opened.store.of(DEFAULT_TENANT).sessions(Page(size=1))).next_token
-    for read in (
-        opened.store.of(DEFAULT_TENANT).messages("ses_1", Page(size=1, token=newest)),
-        opened.store.of(DEFAULT_TENANT).messages("ses_1", Page(size=1, token=oldest, newest_first=True)),
-        opened.store.of(DEFAULT_TENANT).display("ses_1", Page(size=1, token=sessions)),
-        opened.store.of(DEFAULT_TENANT).sessions(Page(size=1, token=oldest)),
-    ):
-        with pytest.raises(InvalidRequest) as caught:
-            await read
-        assert caught.value.violations[0].field == "page_token"
-
-
-def _encoded(text: bytes) -> str:
-    return base64.urlsafe_b64encode(text).decode().rstrip("=")
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize(
-    "token",
-    [
-        "x",
-        "=",
-        "é",
-        "not base64!",
-        _encoded(b"{}"),
-        _encoded(b"[]"),
-        _encoded(b"1"),
-        _encoded(b"null"),
-        _encoded(b'["messages"]'),
-        _encoded(b'["messages",1]'),
-        _encoded(b'["messages",1,2,3]'),
-        _encoded(b'["messages",1,"2"]'),
-        _encoded(b'["messages",1,2.5]'),
-        _encoded(b'["messages",true,1]'),
-        _encoded(b'["messages",1,99999999999999999999]'),
-        _encoded(b"\xff\xfe"),
-        _encoded(b"[" * 100_000),
-    ],
-    ids=lambda token: token[:24],
-)
-async def test_a_made_up_token_is_refused(opened: OpenedStore, token: str) -> None:
-    """Whatever a caller sends as a token, the answer is InvalidRequest on page_token, and reading goes on."""
-    for read in (opened.store.of(DEFAULT_TENANT).messages, opened.store.of(DEFAULT_TENANT).display):
-        with pytest.raises(InvalidRequest) as caught:
-            await read("ses_1", Page(size=1, token=token))
-        assert caught.value.violations[0].field == "page_token"
-    assert len((await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())).messages) == len(IDS)
-
-
 async def test_sessions_come_most_recently_updated_first(opened: OpenedStore) -> None:
     """Any commit in a session is a change of it; pages cover all once."""
     for index in range(2, 6):
@@ -335,18 +206,6 @@ async def test_sessions_come_most_recently_updated_first(opened: OpenedStore) ->
         if not token:
             break
     assert found == [["ses_3", "ses_5"], ["ses_4", "ses_2"], ["ses_1"]]
-
-
-async def test_sessions_of_one_moment_are_paged_without_loss(opened: OpenedStore) -> None:
-    """Equal times do not hide a session at the edge of a page."""
-    for index in range(2, 8):
-        await opened.store.commit(creating(f"ses_{index}"))
-    found, token = set[str](), ""
-    for _ in range(7):
-        page = await opened.store.of(DEFAULT_TENANT).sessions(Page(size=1, token=token))
-        found.update(session.session_id for session in page.sessions)
-        token = page.next_token
-    assert (found, token) == ({f"ses_{i}" for i in range(1, 8)}, "")
 
 
 async def test_a_session_tells_its_last_change(opened: OpenedStore) -> None:

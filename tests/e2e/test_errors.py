@@ -214,18 +214,6 @@ async def test_send_to_an_unknown_session_is_not_found(own_client: Client) -> No
     assert not (await own_client.sessions.ListSessions(ListSessionsRequest())).sessions
 
 
-async def test_token_of_another_listing_is_refused(client: Client) -> None:
-    """A page token of one direction or listing does not pass for another."""
-    session_id = (await talk(client, "before")).session_id
-    page = await client.messages.ListMessages(ListMessagesRequest(session_id=session_id, page_size=1))
-    request = ListMessagesRequest(
-        session_id=session_id, page_size=1, page_token=page.next_page_token, newest_first=True
-    )
-    assert (await refused(client.messages.ListMessages(request))).fields == ["page_token"]
-    sessions = ListSessionsRequest(page_size=1, page_token=page.next_page_token)
-    assert (await refused(client.sessions.ListSessions(sessions))).fields == ["page_token"]
-
-
 async def test_message_over_the_limit_is_refused(tmp_path: Path) -> None:
     """MESSAGE_TOO_LARGE with both sizes; one at the limit goes."""
     async with (

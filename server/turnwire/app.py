@@ -214,7 +214,6 @@ class Server:
             settings=config.core_settings(),
             clock=utc_now,
             new_id=new_id if node is None else node.new_id,
-            has_all_sessions=_always if node is None else node.has_all_sessions,
             tools=self._start_tools(stack),
             observer=observer,
             tracer=tracer,
@@ -228,7 +227,7 @@ class Server:
         stack.callback(store.end_soon)
         services: Sequence[Service] = all_services(use_cases, authenticator.offered)
         if node is not None:
-            services = await self._join_cluster(node, environment, codec, services, stack)
+            services = await self._join_cluster(node, environment, codec, services, stack, imports=use_cases.imports)
         await self._listen(listeners, services, gate, stack)
         providers.start()
         stack.callback(feed.close)
@@ -287,6 +286,8 @@ class Server:
         codec: Codec,
         services: Sequence[Service],
         stack: AsyncExitStack,
+        *,
+        imports: Imports,
     ) -> Sequence[Service]:
         """Takes shards, and returns the services for callers."""
         from turnwire.cluster.sessions import NodeSessions  # noqa: PLC0415 - for nodes alone
@@ -294,12 +295,21 @@ class Server:
         from turnwire.storage.postgres.store import PostgresStore  # noqa: PLC0415 - an extra
 
         assert self._turns is not None and isinstance(self._store, PostgresStore)
-        sessions = NodeSessions(self._turns, environment.conversations, environment.feed, self._store.forget)
+        sessions = NodeSessions(self._turns, environment.conversations, environment.feed, imports, self._store.forget)
         stack.push_async_callback(node.give_all)
         parts = WatchParts(environment, self._turns, codec)
         locks, busy = await self._store.locks(), self._store.busy_sessions
         environment.servers = node
-        return await node.start(locks, sessions, environment, parts, services, busy=busy, on_failure=self._fail)
+        return await node.start(
+            locks,
+            sessions,
+            environment,
+            parts,
+            shares=imports.shares,
+            services=services,
+            busy=busy,
+            on_failure=self._fail,
+        )
 
     async def _listen(
         self, listeners: _Listeners, services: Sequence[Service], gate: Gate, stack: AsyncExitStack
@@ -401,10 +411,6 @@ def _with_memory_of_machine(config: Config) -> Config:
     """Returns the configuration with as much memory as the control group of this process has, if that is less."""
     limits = replace(config.limits, max_memory_bytes=memory_limit(config.limits.max_memory_bytes))
     return replace(config, limits=limits)
-
-
-def _always() -> bool:
-    return True
 
 
 def _tracing(config: Config) -> AbstractAsyncContextManager[Tracer]:

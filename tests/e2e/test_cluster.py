@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from opencode.session.session_pb2 import (
     SESSION_STATUS_IDLE,
     SESSION_STATUS_RUNNING,
     CreateSessionRequest,
+    DeleteSessionRequest,
     GetSessionRequest,
     GetSessionResponse,
     ListSessionsRequest,
@@ -33,6 +35,8 @@ from opencode.session.session_pb2 import (
     UpdateDirectoryRequest,
     UpdateSessionRequest,
 )
+from opencode.transfer.transfer_pb2 import ImportOutcome, ImportSessionsRequest, ImportSessionsResponse
+from tests.support.clients.archives import bring, export, upload
 from tests.support.clients.conversation import (
     Watch,
     answer_to,
@@ -41,15 +45,18 @@ from tests.support.clients.conversation import (
     messages_of,
     new_session,
     refusal_of,
+    refused,
     session_of,
     talk,
     watching,
     words_of,
 )
 from tests.support.clients.signed_in import bearer
+from tests.support.oracles.archives import golden_records
 from tests.support.servers.authority import Authority
+from tests.support.servers.moving import lines
 from tests.support.servers.process import ServerProcess
-from tests.support.servers.running import Client, connect
+from tests.support.servers.running import Client, connect, running_server
 from turnwire.cli.commands import app
 from turnwire.cluster.peers import PRINCIPAL
 from turnwire.domain.principal import BUILT_IN
@@ -644,6 +651,111 @@ async def is_admitted(client: Client, token: str) -> bool:
         assert error.code() is grpc.StatusCode.UNAUTHENTICATED, error
         return False
     return True
+
+
+def of_many(count: int) -> bytes:
+    """Returns an archive of many sessions, of which each node will have some."""
+    return lines([one for number in range(count) for one in golden_records(str(number))])
+
+
+def outcomes(answers: list[ImportSessionsResponse]) -> Counter[str]:
+    """Returns how many sessions of an import have which outcome, and how many are incomplete."""
+    named = [ImportOutcome.Name(one.outcome) for answer in answers for one in answer.sessions]
+    found = Counter(name.removeprefix("IMPORT_OUTCOME_") for name in named)
+    assert answers[-1].session_count == sum(found.values())
+    assert answers[-1].done_bytes == answers[-1].total_bytes
+    return found + Counter(incomplete=answers[-1].incomplete_session_count)
+
+
+async def test_an_import_brings_sessions_to_all_nodes(nodes: Nodes, tmp_path: Path) -> None:
+    """The same as to one server, whichever node is called; then what came since, and nothing where they differ."""
+    async with running_server(tmp_path) as server, connect(server.address) as source:
+        session_ids = [await new_session(source) for _ in range(8)]
+        for session_id in session_ids:
+            await talk(source, "/words 2", session_id)
+        first = await export(source)
+        for session_id in session_ids[:4]:
+            await talk(source, "/words 3", session_id)
+        second = await export(source)
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.balanced()
+    assert outcomes(await bring(a, first, verify=True)) == {"CREATED": 8, "incomplete": 8}
+    assert not (await a.sessions.ListSessions(ListSessionsRequest())).sessions
+    async with Everything().at(b) as watch:
+        await watch.until_kind("caught_up")
+        assert outcomes(await bring(a, first)) == {"CREATED": 8}
+        await watch.until_kind("conversation_changed", 8)
+        assert {e.session_id for e in watch.events if e.HasField("conversation_changed")} == set(session_ids)
+    assert len({nodes.address_of(session_id) for session_id in session_ids}) == 2
+    for client in (a, b):
+        assert await export(client) == first
+        assert outcomes(await bring(client, first, verify=True)) == {"UNCHANGED": 8}
+    assert outcomes(await bring(b, second, dry_run=True)) == {"ADDED": 4, "UNCHANGED": 4, "incomplete": 4}
+    assert outcomes(await bring(b, second)) == {"ADDED": 4, "UNCHANGED": 4}
+    assert await export(a) == second
+    for session_id in (session_ids[0], session_ids[-1]):
+        await talk(a, "/words 1", session_id)
+    assert outcomes(await bring(a, second)) == {"UNCHANGED": 6, "DIFFERS": 2}
+    for session_id in session_ids:
+        await talk(b, "/words 1", session_id)
+
+
+async def test_one_import_of_a_tenant_runs_at_a_time_on_all_nodes(nodes: Nodes) -> None:
+    """One at another node is refused; the same name joins it there, also when its caller has gone."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.balanced()
+    archive = of_many(60)
+    request, other = [ImportSessionsRequest(upload_id=await upload(a, archive), request_id=one) for one in "ab"]
+    running = a.transfer.ImportSessions(request)
+    await running.read()
+    for client in (a, b):
+        refusal = await refused(client.transfer.ImportSessions(other).read())
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "IMPORT_RUNNING")
+    running.cancel()
+    assert outcomes([one async for one in b.transfer.ImportSessions(request)]) == {"CREATED": 60}
+
+
+@pytest.mark.parametrize("has_import", [True, False], ids=["that has the import", "that brings its share"])
+async def test_an_import_survives_the_death_of_a_node(nodes: Nodes, tmp_path: Path, has_import: bool) -> None:
+    """The others bring what it has left, or the same request again does. It ends complete, as on one server."""
+    archive = of_many(120)
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        await bring(client, archive)
+        expected = await export(client)
+    clients = {name: await nodes.start(name) for name in ("a", "b")}
+    await nodes.balanced()
+    owner = nodes.address_of("default")
+    [of_owner] = [name for name, one in clients.items() if nodes.address_of(await new_session(one)) == owner]
+    for one in (await clients["a"].sessions.ListSessions(ListSessionsRequest())).sessions:
+        await clients["a"].sessions.DeleteSession(DeleteSessionRequest(session_id=one.id))
+    victim = of_owner if has_import else ({"a", "b"} - {of_owner}).pop()
+    survivor = clients[({"a", "b"} - {victim}).pop()]
+    request = ImportSessionsRequest(upload_id=await upload(survivor, archive), request_id="import")
+    answers = list[ImportSessionsResponse]()
+
+    async def run() -> None:
+        answers.clear()
+        async for answer in survivor.transfer.ImportSessions(request):
+            answers.append(answer)
+            if answer.session_count >= 10:
+                await nodes.processes[victim].kill()
+
+    if has_import:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await run()
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert answers[-1].session_count < 120
+        await again(run)
+    else:
+        await run()
+    found = outcomes(answers)
+    assert set(found) == {"CREATED", "UNCHANGED"} or not has_import
+    assert found["CREATED"] + found["UNCHANGED"] == 120
+    assert not found["incomplete"]
+    assert await export(survivor) == expected
+    assert outcomes(await bring(survivor, archive)) == {"UNCHANGED": 120}
 
 
 def children_of(pid: int) -> list[int]:

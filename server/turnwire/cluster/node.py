@@ -10,16 +10,18 @@ import grpc
 import msgspec
 from msgspec import Struct
 
+from turnwire.api.gate import CallFailed
 from turnwire.api.grpc.tls import CLUSTER_KEYS, ServerCertificates
 from turnwire.api.registry import Service
 from turnwire.cluster.listing import Busy, ListEverywhere
 from turnwire.cluster.ownership import Ownership, own_id
 from turnwire.cluster.peers import GrpcPeers, PeerServer
-from turnwire.cluster.routing import Routed
+from turnwire.cluster.routing import Lost, NotOwner, NotReached, Routed
 from turnwire.cluster.sessions import NodeSessions
 from turnwire.cluster.watches import AllSessions
 from turnwire.core.environment import Environment
-from turnwire.core.servers import PartRequest
+from turnwire.core.servers import PartRequest, ServerLost
+from turnwire.core.use_cases.moving.shares import Shares
 from turnwire.core.watches.parts import WatchParts
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
@@ -29,6 +31,9 @@ from turnwire.ports.ownership import Locks
 
 PART = "turnwire.Node.Part"
 """The method of nodes alone that tells of the sessions of one; see `core.watches.parts`."""
+
+SHARE = "turnwire.Node.Share"
+"""The method of nodes alone that brings the sessions of one out of an archive; see `core.use_cases.moving.shares`."""
 
 PLACED = ("ses", "upl")
 """Prefixes of ids by which a shard is found."""
@@ -90,11 +95,33 @@ class Node:
 
     def new_id(self, prefix: str) -> str:
         """Returns a new id; what callers make here lives here."""
-        return own_id(new_id, prefix, self._owns) if prefix in PLACED else new_id(prefix)
+        return own_id(new_id, prefix, self.owns) if prefix in PLACED else new_id(prefix)
 
-    def has_all_sessions(self) -> bool:
-        """Returns whether calls of all sessions are carried out here."""
-        return self._ownership is not None and self._ownership.owns_all()
+    def owns(self, key: str) -> bool:
+        """Returns whether this node owns the shard of an id."""
+        return self._ownership is not None and self._ownership.is_mine(shard_of(key))
+
+    def owner_of(self, shard: int) -> str | None:
+        """Returns the address of the node that owns a shard; see `core.servers.Servers`."""
+        return None if self._ownership is None else self._ownership.owner_of(shard)
+
+    async def changed(self, seconds: float) -> None:
+        """Returns when the owner of a shard may have changed, at the latest after some time."""
+        if self._ownership is not None:
+            await self._ownership.changed(seconds)
+
+    async def share(self, address: str, principal: Principal, request: bytes) -> AsyncGenerator[bytes]:
+        """Has another node carry out its share of an import; see `core.servers.Servers`."""
+        try:
+            async with contextlib.aclosing(self._peers.stream(address, SHARE, principal, request)) as reports:
+                async for report in reports:
+                    yield report
+        except (NotReached, NotOwner, Lost):
+            raise ServerLost from None
+        except CallFailed as failed:
+            if failed.status.code != grpc.StatusCode.UNAVAILABLE.value[0]:
+                raise
+            raise ServerLost from None
 
     def watch_all(self, tenant: str, request: PartRequest) -> AllSessions:
         """Watches all sessions of a tenant; see `core.servers.Servers`."""
@@ -115,8 +142,9 @@ class Node:
         sessions: NodeSessions,
         environment: Environment,
         parts: WatchParts,
-        services: Sequence[Service],
         *,
+        shares: Shares,
+        services: Sequence[Service],
         busy: Busy,
         on_failure: Callable[[StorageError], None],
     ) -> tuple[Service, ...]:
@@ -127,6 +155,7 @@ class Node:
             sessions: Operations on the sessions of shards.
             environment: Ports.
             parts: Tell watches of all sessions of those here.
+            shares: Bring the sessions here that imports at other nodes have.
             services: Carry out calls on this node.
             busy: Returns those of some sessions whose turns have not all ended, whichever node has them.
             on_failure: Called when the node can neither own shards nor give them away any more.
@@ -140,7 +169,7 @@ class Node:
         def part(principal: Principal, data: bytes) -> AsyncGenerator[bytes]:
             return parts.part(principal.tenant, _PART_REQUESTS.decode(data))
 
-        await self._server.start(services, ownership.is_mine, {PART: part})
+        await self._server.start(services, ownership.is_mine, {PART: part, SHARE: shares.serve})
 
         async def run() -> None:
             try:
@@ -177,9 +206,6 @@ class Node:
         """Ends all calls to and from other nodes."""
         await self._server.stop(0)
         await self._peers.aclose()
-
-    def _owns(self, name: str) -> bool:
-        return self._ownership is not None and self._ownership.is_mine(shard_of(name))
 
     def _note_gone(self, address: str) -> None:
         asyncio.get_running_loop().call_later(GONE_SECONDS, self._drop, address)

@@ -97,10 +97,6 @@ class Ownership:
         """Returns whether calls of a shard are to be carried out here."""
         return self._phases.get(shard) is Phase.MINE and self._locks.silence() < SILENT_AFTER.total_seconds()
 
-    def owns_all(self) -> bool:
-        """Returns whether calls of all sessions are carried out here."""
-        return len(self._phases) == SHARDS and all(map(self.is_mine, range(SHARDS)))
-
     def has_shards(self) -> bool:
         """Returns whether calls of any session are carried out here."""
         return any(map(self.is_mine, self._phases))
@@ -115,7 +111,10 @@ class Ownership:
 
     def owner(self, key: str) -> str | None:
         """Returns the address of the node that owns the shard of an id; see `cluster.routing.Owners`."""
-        shard = shard_of(key)
+        return self.owner_of(shard_of(key))
+
+    def owner_of(self, shard: int) -> str | None:
+        """Returns the address of the node that owns a shard, which may be stale; "" for this one, None for none."""
         return "" if self.is_mine(shard) else self._others.get(shard)
 
     def mine(self) -> frozenset[int]:

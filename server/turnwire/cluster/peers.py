@@ -222,9 +222,10 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def _unary(self, method: UnaryMethod) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def handle(data: bytes, context: Any) -> bytes:
             try:
-                request = self._request(method, data)
+                principal = _principal(context)
+                request = self._request(method, principal, data)
                 with _told_apart(method.name, request):
-                    return _bytes_of(await method.run(_principal(context), request))
+                    return _bytes_of(await method.run(principal, request))
             except Exception as error:
                 return _end(method.name, context, error)
 
@@ -233,8 +234,9 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def _stream(self, method: StreamingMethod) -> Callable[[bytes, Any], Awaitable[None]]:
         async def handle(data: bytes, context: Any) -> None:
             try:
-                request = self._request(method, data)
-                answers = method.run(_principal(context), request)
+                principal = _principal(context)
+                request = self._request(method, principal, data)
+                answers = method.run(principal, request)
                 del data
                 async with contextlib.aclosing(answers):
                     with _told_apart(method.name, request):
@@ -249,10 +251,10 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
         return handle
 
-    def _request(self, method: UnaryMethod | StreamingMethod, data: bytes) -> Any:
+    def _request(self, method: UnaryMethod | StreamingMethod, principal: Principal, data: bytes) -> Any:
         """Returns the request. Raises NotOwner: the session is not of this node."""
         request = method.parse(data)
-        key = key_of(request, PLACES[method.name])
+        key = key_of(principal, request, PLACES[method.name])
         if key and not self._is_mine(shard_of(key)):
             raise NotOwner
         return request

@@ -16,6 +16,9 @@ from turnwire.domain.principal import Principal, Role
 HERE = ""
 """Marks methods whose responses come from the database, or are the same on all nodes."""
 
+TENANT = "*"
+"""Marks methods of which all calls of a tenant are carried out in one place: by the owner of its name's shard."""
+
 PLACES: Mapping[str, str] = {
     "opencode.agent.AgentService.ListAgents": HERE,
     "opencode.event.EventService.SubscribeGlobalEvents": HERE,
@@ -59,7 +62,7 @@ PLACES: Mapping[str, str] = {
     "opencode.tool.ToolService.RenewToolCall": "session_id",
     "opencode.tool.ToolService.SubmitToolResult": "session_id",
     "opencode.transfer.TransferService.ExportSessions": HERE,
-    "opencode.transfer.TransferService.ImportSessions": "upload_id",
+    "opencode.transfer.TransferService.ImportSessions": TENANT,
     "opencode.turn.TurnService.EditQueuedMessage": "session_id",
     "opencode.turn.TurnService.GetTurn": "session_id",
     "opencode.turn.TurnService.ListAlternatives": "session_id",
@@ -170,7 +173,7 @@ class Routed:
         self, name: str, place: str, local: Callable[[Principal, Any], Awaitable[Answer]]
     ) -> Callable[[Principal, Any], Awaitable[Answer]]:
         async def run(principal: Principal, request: Message) -> Answer:
-            search = _Search(self._owners, key_of(request, place), begins=name in BEGINNING)
+            search = _Search(self._owners, key_of(principal, request, place), begins=name in BEGINNING)
             while True:
                 address = await search.address()
                 try:
@@ -193,7 +196,7 @@ class Routed:
         self, name: str, place: str, local: Callable[[Principal, Any], AsyncGenerator[Answer]]
     ) -> Callable[[Principal, Any], AsyncGenerator[Answer]]:
         async def run(principal: Principal, request: Message) -> AsyncGenerator[Answer]:
-            search = _Search(self._owners, key_of(request, place), begins=name in BEGINNING)
+            search = _Search(self._owners, key_of(principal, request, place), begins=name in BEGINNING)
             repeatable, has_begun = can_repeat(name, request), False
             while True:
                 address = await search.address()
@@ -250,8 +253,10 @@ class _Search:
         await self._owners.changed(LOOK_AGAIN_SECONDS)
 
 
-def key_of(request: Any, place: str) -> str:
+def key_of(principal: Principal, request: Any, place: str) -> str:
     """Returns the id by which a request's shard is found; "" when it is to be carried out where it arrives."""
+    if place == TENANT:
+        return principal.tenant
     *path, field = place.split(".")
     for name in path:
         request = getattr(request, name)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from turnwire.core.conversation.conversations import LiveConversations
 from turnwire.core.turns.registry import Turns
+from turnwire.core.use_cases.moving.imports import Imports
 from turnwire.domain.shards import shard_of
 from turnwire.feed.memory import Feed
 
@@ -16,16 +17,18 @@ class NodeSessions:
         turns: Turns,
         conversations: LiveConversations,
         feed: Feed,
+        imports: Imports,
         forget_cached: Callable[[Callable[[str], bool]], None],
     ) -> None:
         """Args:
         turns: The running and waiting turns.
         conversations: The conversations of sessions with turns.
         feed: The watches.
+        imports: The imports, and what is brought here for those of other nodes.
         forget_cached: Drops what the store keeps of some sessions, by their ids.
         """
         self._turns, self._conversations, self._feed = turns, conversations, feed
-        self._forget_cached = forget_cached
+        self._imports, self._forget_cached = imports, forget_cached
 
     async def recover(self, shards: frozenset[int]) -> None:
         """Continues or ends the turns that an earlier owner left."""
@@ -38,10 +41,15 @@ class NodeSessions:
             return shard_of(session_id) in shards
 
         self._feed.leave(is_left)
+        await self._imports.leave(is_left)
         await self._turns.leave(is_left)
         self._conversations.leave(is_left)
         self._forget_cached(is_left)
 
     def is_idle(self, shard: int) -> bool:
-        """Returns whether no turn runs or waits in a shard."""
-        return self._turns.is_idle(lambda session_id: shard_of(session_id) == shard)
+        """Returns whether no turn runs or waits in a shard, and no import."""
+
+        def is_in_it(name: str) -> bool:
+            return shard_of(name) == shard
+
+        return self._turns.is_idle(is_in_it) and self._imports.is_idle(is_in_it)

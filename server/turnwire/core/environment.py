@@ -2,7 +2,6 @@
 
 from asyncio import Future
 from collections import Counter
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -41,8 +40,6 @@ class Environment:
     tools: ServerTools
     observer: Observer = Observer()  # noqa: RUF009 - has no state
     tracer: Tracer = NO_TRACER
-    has_all_sessions: Callable[[], bool] = lambda: True
-    """Whether no other server carries out calls of sessions."""
     servers: Servers | None = None
     """The servers that share the database; None: this one has it for itself."""
     detached: DetachedTasks = field(default_factory=DetachedTasks)

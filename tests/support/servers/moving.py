@@ -17,11 +17,11 @@ from tests.support.fakes.core import FakeProviders, FakeServerTools, ManualClock
 from tests.support.fakes.opened_store import opened_store
 from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
+from turnwire.core.use_cases.moving.bringing import ImportRequest
 from turnwire.core.use_cases.moving.exports import ExportRequest, Exports
 from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.imports import Imports
 from turnwire.core.use_cases.moving.progress import ImportedSession, ImportStatus
-from turnwire.core.use_cases.moving.runs import ImportRequest
 from turnwire.domain.archive.records import ImportProblem, Record
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.ids import new_id

@@ -113,7 +113,7 @@ def test_every_place_is_a_field_of_its_request() -> None:
             for method in service.methods:
                 if place := PLACES[method.full_name]:
                     request = getattr(module, method.input_type.name)()
-                    assert key_of(request, place) == ""
+                    assert key_of(BUILT_IN, request, place) == ""
 
 
 def test_a_service_with_a_method_without_a_place_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
 """Removing sessions: each is gone for all readers at once, and its rows go in small steps between commits."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
+from turnwire.domain.errors import SessionMoving
 from turnwire.ports.clock import utc_now
 from turnwire.ports.commit import Commit, RemoveSession, SessionState
 from turnwire.storage.sql.connection import Connection
@@ -17,6 +19,9 @@ GIVE_UP = (
 
 LOOKED_AT = 1000
 """Sessions among which one is looked for that this server may remove."""
+
+LOOK_SECONDS = 0.2
+"""Longest time between two looks at what is left: another server may remove it."""
 
 
 def give_up_imports(db: Database) -> None:
@@ -45,7 +50,9 @@ class Removal:
             left = await self._reading.run(lambda db: {row for (row,) in db.rows(f"SELECT id {DELETING}")})
             waited_for = left if waited_for is None else left & waited_for
             if waited_for:
-                await gone.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await gone.wait()
 
     async def step(self) -> bool:
         """Carries out a step. Returns False when nothing is left to remove."""
@@ -59,7 +66,8 @@ class Removal:
                 at=utc_now(),
                 changes=(RemoveSession(),),
             )
-            await self._writer.commit(step)
+            with contextlib.suppress(SessionMoving):  # its next owner goes on
+                await self._writer.commit(step)
         self._gone.set()
         self._gone = asyncio.Event()
         return found is not None

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator
 from opencode.transfer import transfer_pb2 as pb
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
+from turnwire.core.use_cases.moving.bringing import ImportRequest
 from turnwire.core.use_cases.moving.exports import ExportRequest, Exports
 from turnwire.core.use_cases.moving.imports import Imports
 from turnwire.core.use_cases.moving.progress import ImportOutcome, ImportStatus
-from turnwire.core.use_cases.moving.runs import ImportRequest
 from turnwire.domain.principal import Principal
 
 MAX_SESSIONS = 1000

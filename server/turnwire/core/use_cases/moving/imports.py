@@ -3,20 +3,22 @@
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from uuid import uuid4
 
 from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.uploads import complete_upload, spooled
+from turnwire.core.use_cases.moving.bringing import ImportRequest
 from turnwire.core.use_cases.moving.formats import Formats
 from turnwire.core.use_cases.moving.progress import ImportProgress, ImportStatus
-from turnwire.core.use_cases.moving.runs import ImportRequest, ImportRun
+from turnwire.core.use_cases.moving.runs import ImportRun
+from turnwire.core.use_cases.moving.shares import Shares
 from turnwire.domain.errors import (
     ImportRunning,
-    InvalidRequest,
     RequestIdReused,
+    SessionMoving,
     ShuttingDown,
     TooManyTransfers,
     UploadNotFound,
@@ -41,9 +43,10 @@ class _Import(Struct, frozen=True):
 class Imports:
     """The use case that reads archives.
 
-    `_imports` has those that run and the last that have ended, by their names; `_tasks` those that run, bounded by
-    `limits.max_imports`. An import continues when its callers are gone; `aclose` ends it, and the same request resumes
-    it later.
+    `_imports` has those that run and the last that have ended, by their names; `_tasks` those that run, with their
+    tenants, bounded by `limits.max_imports`. An import continues when its callers are gone; `aclose` ends it, and the
+    same request resumes it later. With several servers, all imports of a tenant are at the one that owns the shard of
+    the tenant's name.
     """
 
     def __init__(self, environment: Environment, formats: Formats) -> None:
@@ -51,8 +54,10 @@ class Imports:
         self._environment = environment
         self._formats = formats
         self._imports: OrderedDict[_Key, _Import] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}
         self._closing = False
+        self.shares = Shares(environment, formats)
+        """The sessions that this server brings, of its own imports and those of others, where there are several."""
 
     async def run(self, principal: Principal, request: ImportRequest) -> AsyncGenerator[ImportStatus]:
         """Imports an upload; yields its progress until it has ended. Cancelling this ends the reports, not the import.
@@ -67,6 +72,7 @@ class Imports:
             ArchiveInvalid: nothing was stored.
             ImportRunning: another import of the tenant runs.
             TooManyTransfers: too many imports run.
+            SessionMoving: another server has the imports of the tenant now.
             StorageError: what was imported until then stays.
         """
         async with contextlib.aclosing((await self._joined(principal, request)).follow()) as statuses:
@@ -76,10 +82,21 @@ class Imports:
     async def aclose(self) -> None:
         """Ends what runs; half sessions are removed. Idempotent."""
         self._closing = True
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+        await self._end(list(self._tasks))
+        await self.shares.aclose()
+
+    def is_idle(self, is_left: Callable[[str], bool]) -> bool:
+        """Returns whether no import would be ended by `leave`."""
+        return not (any(map(is_left, self._tasks.values())) or self.shares.is_writing(is_left))
+
+    async def leave(self, is_left: Callable[[str], bool]) -> None:
+        """Ends what runs of some shards: the same request begins it again, at their next owner.
+
+        Args:
+            is_left: Returns whether the id of a session or the name of a tenant is of one of the shards.
+        """
+        await self._end([task for task, tenant in self._tasks.items() if is_left(tenant)])
+        await self.shares.leave(is_left)
 
     async def _joined(self, principal: Principal, request: ImportRequest) -> ImportProgress:
         key = principal.tenant, principal.subject, request.request_id or uuid4().hex
@@ -96,11 +113,11 @@ class Imports:
         self._check_room(principal.tenant, request.upload_id)
         progress = ImportProgress()
         progress.total_bytes = upload.received_bytes
-        run = ImportRun(self._environment, principal, request, reader=reader, progress=progress)
+        run = ImportRun(self._environment, principal, request, reader=reader, progress=progress, shares=self.shares)
         self._imports[key] = _Import(request.fingerprint, principal.tenant, progress)
         self._imports.move_to_end(key)
         task = asyncio.create_task(self._carry_out(run, principal.tenant, request, progress), name="import")
-        self._tasks.add(task)
+        self._tasks[task] = principal.tenant
         task.add_done_callback(self._done)
         return progress
 
@@ -116,9 +133,9 @@ class Imports:
     def _check_room(self, tenant: str, upload_id: str) -> None:
         if self._closing:
             raise ShuttingDown
-        if not self._environment.has_all_sessions():
-            text = "cannot be imported while several nodes have the sessions: let one node run alone meanwhile"
-            raise InvalidRequest.of("upload_id", text)
+        servers = self._environment.servers
+        if servers is not None and not servers.owns(tenant):
+            raise SessionMoving
         running = [one for one in self._imports.values() if not one.progress.has_ended]
         if any(one.tenant == tenant for one in running):
             raise ImportRunning("another import of the tenant runs: wait for its end", upload_id)
@@ -143,8 +160,15 @@ class Imports:
         finally:
             progress.end(error)
 
+    @staticmethod
+    async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        del self._tasks[task]
         if not task.cancelled():
             task.exception()
         ended = [key for key, one in self._imports.items() if one.progress.has_ended]

@@ -1,57 +1,40 @@
 """One import: reads an archive twice, because nothing may be stored of a wrong one.
 
-The first reading checks everything. The second one stores session after session, each in parts that are invisible until
-the last one. Memory is that of one batch, however large a session is.
+The first reading checks everything. In the second one session after session is brought: here, or with several servers
+by those that have them.
 """
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import BinaryIO
 
-import msgspec
-
 from turnwire.core.environment import Environment
-from turnwire.core.intake.readable_files import is_allowed_directory
-from turnwire.core.intake.requests import NamedRequest
-from turnwire.core.use_cases.moving.continuing import Continued, Continuing
-from turnwire.core.use_cases.moving.formats import OWN
-from turnwire.core.use_cases.moving.identities import Identities, Source
-from turnwire.core.use_cases.moving.parts import Item, Reading, SessionInParts, changes_of, end_of, first_words_in
-from turnwire.core.use_cases.moving.progress import ImportedSession, ImportOutcome, ImportProgress
-from turnwire.core.use_cases.moving.validation import Validation
-from turnwire.domain.archive.records import (
-    ArchivedSession,
-    ImportProblem,
-    SessionEnd,
+from turnwire.core.servers import ServerLost, Servers
+from turnwire.core.use_cases.moving.bringing import (
+    NOT_STORED,
+    Bringing,
+    Brought,
+    ImportRequest,
+    is_allowed,
+    left_out,
+    source_of,
 )
-from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionCreated, SessionView
-from turnwire.domain.conversation.sessions import Session, begun
-from turnwire.domain.errors import IdTaken, QuotaExceeded, SessionNotFound
+from turnwire.core.use_cases.moving.parts import Reading
+from turnwire.core.use_cases.moving.progress import ImportProgress
+from turnwire.core.use_cases.moving.shares import SharePlan, ShareReport, ShareRequest, Shares, decoded_report, encoded
+from turnwire.core.use_cases.moving.validation import Validation
+from turnwire.domain.archive.records import ArchivedSession
+from turnwire.domain.errors import ShuttingDown
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import NewEvent, Work
 from turnwire.ports.moving.archives import ArchiveReader
 
-NOT_STORED = "NOT_STORED"
-"""Why a session was left out: it was deleted at once, or something has an id of what came since."""
-DIFFERS = "DIFFERS"
-"""Why nothing of a session was stored: it was continued here, or changed here or in its source."""
-MISSING = "MISSING"
-"""A finding of a verification: the session, or its end, is missing."""
+PATIENCE_SECONDS = 10.0
+"""How long an import waits for an owner of sessions that none has, or takes: longer than a dead server's are without
+one."""
 
-
-class ImportRequest(NamedRequest, frozen=True, kw_only=True):
-    """A request for an import."""
-
-    upload_id: str
-    format: str = ""
-    dry_run: bool = False
-    verify: bool = False
-    options: Mapping[str, str] = {}
-
-    @property
-    def stores_nothing(self) -> bool:
-        """Whether to tell alone what an import would do."""
-        return self.dry_run or self.verify
+LOOK_AGAIN_SECONDS = 0.1
+"""Longest time between two looks meanwhile."""
 
 
 class ImportRun:
@@ -65,15 +48,25 @@ class ImportRun:
         *,
         reader: ArchiveReader,
         progress: ImportProgress,
+        shares: Shares,
     ) -> None:
-        """Takes what it shares with other imports, what to do, and where to tell of it."""
+        """Args:
+        environment: The ports.
+        principal: Whose sessions they will be.
+        request: What to do.
+        reader: Reads the archive.
+        progress: Where to tell of it.
+        shares: Carries out the share of this server, where there are several.
+        """
         self._environment = environment
-        self._store = environment.store.of(principal.tenant)
         self._principal = principal
         self._request = request
         self._reader = reader
         self._progress = progress
-        self._key = environment.store.token_key
+        self._shares = shares
+        self._is_shared = environment.servers is not None and not request.stores_nothing
+        self._plan = SharePlan()
+        self._positions: dict[str, int] = {}
 
     async def carry_out(self, archive: BinaryIO) -> None:
         """Checks the whole archive, then stores its sessions; in a dry run it says what it would store.
@@ -87,153 +80,115 @@ class ImportRun:
             StorageError: nothing more can be stored; what was imported stays.
         """
         await self._validate(archive)
-        reading = Reading(self._reader, archive, self._request.options)
-        while batch := await reading.next():
-            if not any(isinstance(one, ArchivedSession) for one in batch):  # problems before a session, or after all
-                continue
-            number = reading.sessions - isinstance(batch[-1], SessionEnd)
-            await self._bring(reading, number, batch)
+        servers = self._environment.servers
+        if servers is None or not self._is_shared:
+            bringing = Bringing(self._environment, self._principal, self._request, self._reader, self._note_position)
+            await bringing.bring(archive, self._note)
+        else:
+            await self._bring_everywhere(servers, archive)
         self._progress.done_bytes = self._progress.total_bytes
 
     async def _validate(self, archive: BinaryIO) -> None:
+        environment, principal = self._environment, self._principal
         reading = Reading(self._reader, archive, self._request.options)
-        validation = Validation(self._is_allowed, checks_values=not self._reader.keeps_ids)
+        validation = Validation(
+            lambda directory: is_allowed(environment, principal, directory), checks_values=not self._reader.keeps_ids
+        )
         while batch := await reading.next():
             for problem in await asyncio.to_thread(validation.check, batch):
                 self._progress.add_problem(problem)
+            for one in batch:
+                if isinstance(one, ArchivedSession) and self._is_shared:
+                    source = source_of(principal, self._request, self._reader, one.session)
+                    first = next(source.candidates(environment.store.token_key, environment.new_id))
+                    self._plan.add(first.session_id)
             self._progress.done_bytes = reading.position // 2
 
-    async def _bring(self, reading: Reading, number: int, first: list[Item]) -> None:
-        """Imports the session that begins in a batch, or what came since it was imported.
+    async def _bring_everywhere(self, servers: Servers, archive: BinaryIO) -> None:
+        """Has the owners of the sessions bring them, round by round, as long as that brings any."""
+        plan, loop = self._plan, asyncio.get_running_loop()
+        ends_at = loop.time() + PATIENCE_SECONDS
+        while plan.left:
+            changes = plan.changes
+            divided = await plan.by_owner(servers.owner_of)
+            if None not in divided or loop.time() >= ends_at:  # else some may have an owner soon
+                shares = {address: candidates for address, candidates in divided.items() if address is not None}
+                await self._round(servers, archive, shares)
+            if plan.changes != changes:
+                ends_at = loop.time() + PATIENCE_SECONDS
+            elif loop.time() >= ends_at:
+                await self._leave_rest_out(archive)
+                return
+            else:
+                await servers.changed(LOOK_AGAIN_SECONDS)
 
-        Args:
-            reading: Is behind the batch.
-            number: How many sessions come before.
-            first: The batch.
-        """
-        await self._environment.store.removals()  # else ids of an attempt that failed would seem to be taken
-        self._show(reading)
-        session = next(one.session for one in first if isinstance(one, ArchivedSession))
-        request = self._request
-        source = Source(self._principal.tenant, request.format or OWN, session.session_id, self._reader.keeps_ids)
-        known = source.imported_as(self._key, await self._store.known_sessions(source.possible_ids(self._key)))
-        session_id, done = known.session_id if known else "", None
-        try:
-            if known is not None:
-                done = await self._go_on(known, reading, first)
-            elif not request.stores_nothing:
-                session_id = await self._store_new(source, reading, number, first)
-        except QuotaExceeded as error:
-            self._leave_out(session, error.reason, error.message)
-        except (IdTaken, SessionNotFound) as error:  # of what came since, or it is deleted again
-            self._leave_out(session, NOT_STORED, f"{error.message}; the same import may bring it")
-        else:
-            messages = await end_of(reading)
-            done = done or Continued(outcome=ImportOutcome.CREATED, messages=messages, added=messages)
-            self._tell(session, session_id, done)
-        await end_of(reading)
-        self._show(reading)
-
-    def _leave_out(self, session: Session, reason: str, explanation: str) -> None:
-        self._progress.refused_sessions += 1
-        self._progress.incomplete_count += 1
-        self._add_problem(session, reason, explanation)
-
-    def _tell(self, session: Session, session_id: str, done: Continued) -> None:
-        """Notes what became of a session."""
-        lacks_some = self._request.stores_nothing and done.outcome in {ImportOutcome.CREATED, ImportOutcome.ADDED}
-        self._progress.incomplete_count += lacks_some or done.missing > 0
-        if done.missing:
-            text = f"the session is not as it was imported: {done.missing} messages from here on are not stored"
-            self._add_problem(session, DIFFERS, text, done.place)
-        elif lacks_some and self._request.verify:
-            is_new = done.outcome is ImportOutcome.CREATED
-            text = "the session is not here" if is_new else f"{done.added} messages from here on are not here"
-            self._add_problem(session, MISSING, text, done.place)
-        self._progress.add_session(
-            ImportedSession(
-                source_id=session.session_id[:500],
-                session_id=session_id,
-                message_count=done.messages,
-                outcome=done.outcome,
-                added_messages=done.added,
-                missing_messages=done.missing,
+    async def _round(self, servers: Servers, archive: BinaryIO, shares: dict[str, bytes]) -> None:
+        """Returns when each owner has brought what it can. Raises what makes one of them end the import."""
+        self._positions = dict.fromkeys(shares, 0)
+        following = [
+            asyncio.create_task(
+                self._follow(address, self._reports(servers, address, ShareRequest(self._request, candidates), archive))
             )
-        )
-
-    def _add_problem(self, session: Session, reason: str, explanation: str, place: str = "") -> None:
-        self._progress.add_problem(
-            ImportProblem(reason=reason, explanation=explanation, place=place, source_id=session.session_id)
-        )
-
-    async def _go_on(self, known: Identities, reading: Reading, first: list[Item]) -> Continued:
-        """Adds what came since to a session that is here. Raises what `Continuing.carry_out` raises."""
-        continuing = Continuing(
-            self._environment,
-            known,
-            self._principal.tenant,
-            stores_nothing=self._request.stores_nothing,
-        )
-        return await continuing.carry_out(reading, first)
-
-    async def _store_new(self, source: Source, reading: Reading, number: int, first: list[Item]) -> str:
-        """Stores a session whole. Returns its id.
-
-        Raises:
-            QuotaExceeded: the tenant may not store it; nothing of it stays.
-            SessionNotFound: it was deleted at once.
-        """
-        for identities in source.candidates(self._key, self._environment.new_id):
-            try:
-                await self._store_as(identities, reading, first)
-            except IdTaken:
-                if reading.last is not first:
-                    first = await reading.again(number)
-                continue
-            break
-        return (await self._store.session(identities.session_id)).session_id
-
-    async def _store_as(self, identities: Identities, reading: Reading, batch: list[Item]) -> None:
-        """Stores a session under some ids.
-
-        Raises:
-            IdTaken: something else has one of the ids. Nothing of the session stays.
-        """
-        archived = next(one.session for one in batch if isinstance(one, ArchivedSession))
-        session = await asyncio.to_thread(self._allowed, identities.session(archived))
-        in_parts, available, words = SessionInParts(self._environment, session), set[str](), ""
+            for address, candidates in shares.items()
+        ]
         try:
-            while True:
-                if await self._store.is_taken(await asyncio.to_thread(identities.names, batch)):
-                    raise IdTaken.of("session", session.session_id)
-                changes = await asyncio.to_thread(changes_of, batch, identities, available)
-                if not words and (noted := await asyncio.to_thread(first_words_in, changes)):
-                    words = noted.first_words
-                    changes.append(noted)
-                await in_parts.put(changes)
-                self._show(reading)
-                if reading.is_at_end:
-                    break
-                batch = await reading.next()
-            await in_parts.stored()
-            changed = ConversationChanged(ConversationChange.IMPORTED, None, reread=True)
-            events = (NewEvent(SessionCreated(SessionView(begun(session, words)))), NewEvent(changed))
-            await asyncio.shield(in_parts.publish(await end_of(reading), Work((), events)))
-        except BaseException:
-            await in_parts.give_up()
-            raise
+            if following:
+                done, _ = await asyncio.wait(following, return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    task.result()
+        finally:
+            for task in following:
+                task.cancel()
+            if following:
+                await asyncio.wait(following)
 
-    def _show(self, reading: Reading) -> None:
-        done = (self._progress.total_bytes + reading.position) // 2
+    async def _reports(
+        self, servers: Servers, address: str, share: ShareRequest, archive: BinaryIO
+    ) -> AsyncGenerator[ShareReport]:
+        if not address:
+            async with contextlib.aclosing(self._shares.carry_out(self._principal, share, archive)) as reports:
+                async for report in reports:
+                    yield report
+            return
+        async with contextlib.aclosing(servers.share(address, self._principal, encoded(share))) as answers:
+            async for answer in answers:
+                yield decoded_report(answer)
+
+    async def _follow(self, address: str, reports: AsyncGenerator[ShareReport]) -> None:
+        """Notes what a server brings. One that is lost, or that loses its sessions, leaves the rest for another one."""
+        try:
+            async with contextlib.aclosing(reports):
+                async for report in reports:
+                    for brought in report.brought:
+                        if self._plan.note(brought):
+                            self._note(brought)
+                    self._positions[address] = report.position
+                    self._note_position(min(self._positions.values()))
+        except (ServerLost, ShuttingDown):
+            pass
+        self._positions[address] = self._progress.total_bytes
+
+    async def _leave_rest_out(self, archive: BinaryIO) -> None:
+        """Says of each session that no server has taken that it is not stored."""
+        reading, number = Reading(self._reader, archive, self._request.options), 0
+        while batch := await reading.next():
+            for one in batch:
+                if isinstance(one, ArchivedSession):
+                    if self._plan.is_left(number):
+                        text = "no server had the session; the same import may bring it"
+                        problem = left_out(one.session, NOT_STORED, text)
+                        self._note(Brought(number=number, problem=problem, is_refused=True, is_incomplete=True))
+                    number += 1
+
+    def _note(self, brought: Brought) -> None:
+        progress = self._progress
+        progress.refused_sessions += brought.is_refused
+        progress.incomplete_count += brought.is_incomplete
+        if brought.problem is not None:
+            progress.add_problem(brought.problem)
+        if brought.session is not None:
+            progress.add_session(brought.session)
+
+    def _note_position(self, position: int) -> None:
+        done = (self._progress.total_bytes + position) // 2
         self._progress.done_bytes = max(done, self._progress.done_bytes)  # a session may be read again
-
-    def _allowed(self, session: Session) -> Session:
-        """Returns a session without a directory that its tenant may not have."""
-        if not session.directory or self._is_allowed(session.directory):
-            return session
-        return msgspec.structs.replace(session, directory="")
-
-    def _is_allowed(self, directory: str) -> bool:
-        settings = self._environment.settings
-        roots = settings.roots(self._principal.tenant)
-        return directory.startswith("/") and is_allowed_directory(directory, roots, settings.written_roots)

@@ -49,7 +49,7 @@ def limit_facts(limit: str, value: float) -> dict[str, str]:
     """Returns the metadata that every rejection by a limit has.
 
     Args:
-        limit: The name of the limit: a key of docs/reference/limits.md such as "files.max_bytes", or a constant.
+        limit: The name of the limit: a key of the configuration such as "files.max_bytes", or a constant.
         value: The value of the limit.
     """
     return {"limit": limit, "limitValue": str(value) if isinstance(value, int) else f"{value:g}"}
@@ -127,7 +127,7 @@ class LimitReached(DomainError):
         """Creates the error.
 
         Args:
-            limit: The name of the limit: a key such as "limits.max_watchers" (docs/reference/limits.md), or a constant.
+            limit: The name of the limit: a key such as "limits.max_watchers", or a constant.
             value: The value of the limit.
             text: A sentence for people.
             retry_after: Delay before a retry; None where it is unknown, and one second is sent.
@@ -316,7 +316,7 @@ class MessageTooLarge(InvalidRequest):
         """Creates the error.
 
         Args:
-            limit: The name of the limit in docs/reference/limits.md, such as "files.max_bytes".
+            limit: The name of the limit, such as "files.max_bytes".
             max_bytes: The limit.
             field: Path in the request.
             actual_bytes: The size, as far as it was counted.

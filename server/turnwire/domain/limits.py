@@ -75,11 +75,11 @@ class Limits(
     max_turn_tokens: TokenLimit = 0
     """Prompts and answers of one turn, which then ends (`BUDGET_EXHAUSTED`); 0: no limit. A message may set less."""
     max_turn_cost_pico_usd: PicoUsd = PicoUsd(0)
-    """Money for one turn; steps of unknown price count as 0."""
+    """The same in money; steps of unknown price count as 0."""
     max_session_tokens: TokenLimit = 0
-    """Prompts and answers of all turns of a session; 0: no limit. A session may set less."""
+    """The same for all turns of a session together. A session may set less."""
     max_session_cost_pico_usd: PicoUsd = PicoUsd(0)
-    """Money for all turns of a session."""
+    """The same in money."""
 
     # Watches and connections
     max_watchers: Count = 10_000

@@ -2,24 +2,19 @@
 
 import json
 
-import msgspec
 import pytest
-from opentelemetry.trace import SpanKind, StatusCode, format_span_id
+from opentelemetry.trace import SpanKind
 
 from tests.support.fakes.core import FakeProvider
 from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.traces import RecordedTracer
 from turnwire.config.sections import TracingConfig
-from turnwire.core.ending import Ending, end_turn
 from turnwire.core.spans import (
     MAX_ATTRIBUTE_BYTES,
     MAX_TEXT_CHARS,
     TOOL_ERROR,
     chat_span,
-    client_tool_span,
-    end_client_tool,
     input_content,
-    note_accepted,
     note_answer,
     note_outcome,
     note_provider,
@@ -31,7 +26,6 @@ from turnwire.core.spans import (
 )
 from turnwire.domain.conversation.messages import (
     Content,
-    Failure,
     File,
     FinishReason,
     Message,
@@ -62,60 +56,6 @@ TURN = Turn(
     created_at=NOW,
     model=ModelRef("p", "m"),
 )
-
-
-def test_it_belongs_to_the_call_that_sent_the_message() -> None:
-    """Whatever is current when it starts; the call's span names the turn."""
-    tracer = RecordedTracer()
-    with tracer.start("call") as call:
-        note_accepted(TURN)
-    turn = msgspec.structs.replace(TURN, traceparent=call.traceparent, agent="coder")
-    with tracer.start("other"), turn_span(tracer, turn):
-        pass
-    sent, ran, _ = tracer.spans
-    assert dict(sent.attributes or {}) == {"gen_ai.conversation.id": "ses_1", "turnwire.turn.id": "trn_1"}
-    assert ran.parent is not None and format_span_id(ran.parent.span_id) == call.span_id
-    assert (ran.name, dict(ran.attributes or {})) == (
-        "invoke_agent coder",
-        {
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": "coder",
-            "gen_ai.conversation.id": "ses_1",
-            "gen_ai.request.model": "m",
-            "turnwire.turn.id": "trn_1",
-            "turnwire.tenant": "acme",
-            "turnwire.provider": "p",
-        },
-    )
-
-
-def test_a_turn_of_an_untraced_call_begins_a_trace() -> None:
-    """Such as one that waited while tracing was switched on."""
-    tracer = RecordedTracer()
-    with tracer.start("other"), turn_span(tracer, TURN):
-        pass
-    assert tracer.spans[0].parent is None
-
-
-@pytest.mark.parametrize(
-    ("ending", "error"),
-    [
-        (Ending(FinishReason.STOP), None),
-        (Ending(FinishReason.ABORTED), None),
-        (Ending(FinishReason.ERROR, Failure("PROVIDER_TIMEOUT", "the secret plan")), "PROVIDER_TIMEOUT"),
-        (Ending(FinishReason.ERROR), "INTERNAL"),
-    ],
-)
-def test_the_end_is_noted(ending: Ending, error: str | None) -> None:
-    """A failure by its reason; an abort is none."""
-    tracer = RecordedTracer()
-    with turn_span(tracer, TURN) as span:
-        note_turn_end(span, end_turn(TURN, (), ending, NOW))
-    attributes = tracer.attributes()
-    assert attributes["gen_ai.response.finish_reasons"] == (ending.finish_reason,)
-    assert (attributes.get("error.type"), attributes["turnwire.turn.steps"]) == (error, 0)
-    assert (tracer.spans[0].status.status_code is StatusCode.ERROR) == (error is not None)
-    assert "the secret plan" not in tracer.spans[0].to_json()
 
 
 def test_work_that_ends_no_turn_adds_nothing() -> None:
@@ -233,25 +173,6 @@ def test_a_tool_of_the_server_has_its_result_only_when_switched_on() -> None:
             "gen_ai.tool.type": "extension",
             "error.type": TOOL_ERROR,
         }
-
-
-@pytest.mark.parametrize(
-    ("call", "attributes"),
-    [
-        (ToolUse(name="look", status=ToolStatus.ERROR, error="no"), {"error.type": TOOL_ERROR}),
-        (ToolUse(name="look", status=ToolStatus.SUCCESS, output="yes"), {}),
-        (CALL, {"turnwire.cancelled": True}),
-    ],
-)
-def test_a_tool_of_the_client_ends_as_its_call(call: ToolUse, attributes: dict[str, object]) -> None:
-    """One without a result was cancelled with its turn."""
-    tracer = RecordedTracer()
-    span = client_tool_span(tracer, CALL)
-    assert tracer.spans == ()
-    end_client_tool(span, tracer, call)
-    [found] = tracer.spans
-    ended = {name: value for name, value in dict(found.attributes or {}).items() if not name.startswith("gen_ai.")}
-    assert (found.name, ended) == ("execute_tool look", attributes)
 
 
 def said(kind: MessageType, *contents: Content) -> Message:

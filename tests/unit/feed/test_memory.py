@@ -5,8 +5,6 @@ import sys
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.loop import elapse, settled
@@ -35,31 +33,6 @@ def test_the_head_is_the_newest_durable_order() -> None:
     assert ring.head == 1
     assert ring.read(0, 1000) == (Taken(b"ab", 1), 2)
     assert ring.read(1, 1000) == (Taken(b"b", 0), 2)
-
-
-def test_watchers_at_one_place_share_a_read() -> None:
-    """The same object, so that frames are joined once for all who keep up."""
-    ring = _ring(b"aaaa", b"bbbb")
-    assert ring.read(0, 1000)[0] is ring.read(0, 1000)[0]
-
-
-@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100), st.integers(1, 60))
-def test_a_cursor_that_keeps_up_sees_everything_once(sizes: list[int], max_bytes: int, read_bytes: int) -> None:
-    """Whatever the sizes, what a cursor takes is what was appended, unless it lags, and then it knows."""
-    ring, written, read, cursor = Ring(max_bytes, Waking(), entry_bytes=0), [], b"", 0
-    for index, size in enumerate(sizes):
-        frame = bytes([index]) * size
-        written.append(frame)
-        ring.append(_entry(frame, index + 1))
-        assert sum(map(len, written[ring.start :])) <= max(max_bytes, size)
-        if index % 3 == 0 or cursor < ring.start:
-            if cursor < ring.start:
-                read, cursor = b"".join(written[: ring.end]), ring.end
-            while cursor < ring.end:
-                taken, cursor = ring.read(cursor, read_bytes)
-                read += taken.frames
-            assert read == b"".join(written)
-    assert b"".join(entry.frame for entry in ring.entries(ring.start)[0]) == b"".join(written[ring.start :])
 
 
 def test_positions_stay_valid_when_the_list_is_cut() -> None:

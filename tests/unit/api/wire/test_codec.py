@@ -4,11 +4,7 @@ import typing
 from datetime import timedelta
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message_factory import GetMessageClass
-from hypothesis import given
-from hypothesis import strategies as st
 
 from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
@@ -19,13 +15,11 @@ from opencode.question.question_pb2 import QUESTION_ACTION_DECLINE
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from opencode.turn import turn_pb2
-from tests.support.clients.fixed_client import FIXED_IMAGE
 from tests.support.fakes.domain_values import (
     NOW,
     later,
     make_answer,
     make_end,
-    make_message,
     make_part,
     make_permission,
     make_question,
@@ -33,7 +27,7 @@ from tests.support.fakes.domain_values import (
     make_turn,
 )
 from turnwire.api.wire.answers import messages, sessions, times, tools, turns
-from turnwire.api.wire.codec import ProtoCodec, end_of_list
+from turnwire.api.wire.codec import ProtoCodec
 from turnwire.api.wire.framing import frame
 from turnwire.api.wire.requests.watches import KIND_NAMES
 from turnwire.domain.conversation import events as e
@@ -42,12 +36,10 @@ from turnwire.domain.conversation.messages import (
     Failure,
     File,
     FinishReason,
-    MessageType,
     ModelRef,
     ModelRun,
     Reasoning,
     Text,
-    ToolResult,
     ToolStatus,
     ToolUse,
 )
@@ -260,15 +252,6 @@ def test_the_list_of_kinds_above_is_complete() -> None:
     assert {type(kind) for kind, _ in KINDS} | {e.PartDelta} == kinds
 
 
-def test_a_delta_carries_only_what_it_needs() -> None:
-    """Session, message, part, offsets, text: it is by far the most frequent event."""
-    encoded = CODEC.encode_event(_event(e.PartDelta("msg_1", 2, 3, "é"), at=None, turn_id="trn_1"))
-    [event] = event_pb2.WatchEventsResponse.FromString(encoded).events
-    assert event == pb.SessionEvent(
-        session_id="ses_1", part_delta=pb.PartDelta(message_id="msg_1", part_index=2, offset=3, text="é", end_offset=5)
-    )
-
-
 def test_the_kinds_a_client_can_ask_for_are_the_domains() -> None:
     """EventKind lists exactly the durable kinds, each with the number of its field and named after it."""
     assert set(KIND_NAMES.values()) == {kind.__name__ for kind in typing.get_args(e.DurableKind)}
@@ -281,28 +264,12 @@ def test_the_kinds_a_client_can_ask_for_are_the_domains() -> None:
             assert pb.EventKind.Name(number) == f"EVENT_KIND_{name.upper()}"
 
 
-def test_a_token_joined_to_frames_is_that_of_their_batch() -> None:
-    """Of both kinds of batches."""
-    joined = CODEC.encode_event(_event(e.Heartbeat(3))) + CODEC.encode_resume_token("tok")
-    for batch in (event_pb2.WatchEventsResponse, message_pb2.StreamMessageResponse):
-        read = batch.FromString(joined)
-        assert (len(read.events), read.resume_token) == (1, "tok")
-
-
 def test_every_change_of_a_conversation_and_every_reason_has_its_number() -> None:
     """By the same names."""
     reasons = [name.removeprefix("RESYNC_REASON_") for name in pb.ResyncReason.keys()]  # noqa: SIM118
     assert reasons == ["UNSPECIFIED", *(reason.name for reason in e.ResyncReason)]
     names = [name.removeprefix("CONVERSATION_CHANGE_") for name in pb.ConversationChange.keys()]  # noqa: SIM118
     assert names == ["UNSPECIFIED", *(change.name for change in e.ConversationChange)]
-
-
-@given(st.lists(st.integers(0, 300), max_size=20))
-def test_joined_frames_are_a_batch(sizes: list[int]) -> None:
-    """In order, whatever the length of each."""
-    events = [pb.SessionEvent(session_id="s" * size, sequence=index) for index, size in enumerate(sizes)]
-    joined = b"".join(frame(event.SerializeToString()) for event in events)
-    assert joined == event_pb2.WatchEventsResponse(events=events).SerializeToString()
 
 
 @pytest.mark.parametrize("length", [0, 1, 127, 128, 16383, 16384, 2097151, 2097152])
@@ -314,19 +281,6 @@ def test_lengths_of_every_width_are_right(length: int) -> None:
     assert message.messages[0].message_id == "m"
     batch = tool_pb2.ToolCallState.FromString(frame(body))  # its field 1 is text
     assert batch.id == body.decode()
-
-
-def test_joined_display_forms_and_token_are_a_message_list() -> None:
-    """Rows of the store become an answer without parsing; a message without display form gives nothing."""
-    folded = make_message(
-        "msg_3", ToolResult(call_id="c", output="o"), type=MessageType.TOOL_RESULT, answers_message_id="p"
-    )
-    frames = [CODEC.encode_display(message) for message in (make_message("msg_1", "a"), folded, ANSWER)]
-    assert frames[1] == b""
-    listed = message_pb2.MessageList.FromString(b"".join(frames) + end_of_list("next", truncated=True))
-    assert ([m.message_id for m in listed.messages], listed.next_page_token) == (["msg_1", "msg_1"], "next")
-    assert listed.truncated
-    assert end_of_list("", truncated=False) == b""
 
 
 def test_a_display_form_has_every_field() -> None:
@@ -416,40 +370,3 @@ def test_a_display_form_has_every_field() -> None:
         ),
     )
     assert message_pb2.MessageList.FromString(CODEC.encode_display(message)).messages == [shown]
-
-
-def _fixed_class(name: str) -> type:
-    pool = descriptor_pool.DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(FIXED_IMAGE.read_bytes()).file:
-        pool.Add(file)
-    return GetMessageClass(pool.FindMessageTypeByName(name))
-
-
-def test_a_reader_of_the_fixed_contract_reads_display_forms() -> None:
-    """Our fields are unknown to it and change nothing of what it knows."""
-    usage = Usage(input_tokens=1, cache_read_tokens=2, output_tokens=4, reasoning_tokens=5)
-    message = make_answer("msg_1", "text", CALL, usage=usage, cost_pico_usd=3, metadata_json="{}")
-    old_list = _fixed_class("opencode.message.MessageList")
-    [old] = old_list.FromString(CODEC.encode_display(message) + end_of_list("t", truncated=True)).messages
-    new = message_pb2.MessageList.FromString(CODEC.encode_display(message)).messages[0]
-    known = [field.name for field in old.DESCRIPTOR.fields if field.name != "tool_calls"]
-    assert {name: getattr(old, name) for name in known} == {name: getattr(new, name) for name in known}
-    assert [(call.id, call.name, call.status) for call in old.tool_calls] == [("prt_1", "read", "pending")]
-
-
-def test_a_reader_that_is_older_than_a_kind_sees_no_kind() -> None:
-    """An event of a newer server has its sequence and an unset oneof."""
-    newer = pb.SessionEvent(session_id="ses_1", sequence=7).SerializeToString() + b"\xaa\x06\x02\x08\x01"  # field 101
-    [event] = event_pb2.WatchEventsResponse.FromString(frame(newer)).events
-    assert (event.sequence, event.WhichOneof("kind")) == (7, None)
-
-
-def test_a_sessions_choice_of_model_is_shown() -> None:
-    """And an idle session without choices leaves those fields absent."""
-    view = e.SessionView(make_session(model=ModelRef("p", "m"), agent="review"))
-    info = sessions.session(view)
-    settings = info.settings
-    assert (settings.model.provider_id, settings.model.model_id, settings.agent) == ("p", "m", "review")
-    plain = sessions.session(e.SessionView(make_session()))
-    absent = [plain.settings.HasField("model"), plain.HasField("active_turn_id")]
-    assert (absent, plain.status) == ([False] * 2, session_pb2.SESSION_STATUS_IDLE)

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeStore
-from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_turn
+from tests.support.fakes.domain_values import NOW, make_message, make_turn
 from turnwire.core.conversation import conversations as module
 from turnwire.core.conversation.conversations import NO_MESSAGE, LiveConversation, LiveConversations
-from turnwire.domain.conversation.events import DurableKind, MessageAdded, TurnStarted, TurnSteered
-from turnwire.domain.conversation.messages import Branch, Draft, DraftPart, Message, MessageStatus
+from turnwire.domain.conversation.events import DurableKind, MessageAdded
+from turnwire.domain.conversation.messages import Branch, Message, MessageStatus
 from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.errors import ConversationTooLarge
 from turnwire.ports import commit as commits
@@ -24,7 +24,6 @@ from turnwire.ports.commit import (
     JoinSession,
     NewEvent,
     PublishSession,
-    PutDraft,
     PutMessage,
     PutTurn,
     RemoveMessage,
@@ -34,7 +33,6 @@ from turnwire.ports.commit import (
 )
 
 ONE, TWO, THREE = (make_message(f"msg_{n}", f"text {n}") for n in (1, 2, 3))
-LATER = make_message("msg_later", "later", status=MessageStatus.QUEUED)
 BEHIND_TWO = Committed(0, 1, {"msg_1": "", "msg_2": "msg_1", "msg_3": "msg_2", "msg_later": "msg_2"})
 
 
@@ -50,43 +48,6 @@ def commit(*changes: Change, events: tuple[DurableKind, ...] = ()) -> Commit:
     return Commit(session_id="ses_1", at=NOW, changes=changes, events=tuple(map(NewEvent, events)))
 
 
-@pytest.mark.parametrize(
-    ("changes", "events", "ids"),
-    [
-        ((PutTurn(make_turn()),), (), ["msg_1", "msg_2"]),
-        ((PutMessage(ONE),), (), ["msg_1", "msg_2"]),
-        ((PutMessage(THREE),), (MessageAdded(THREE),), ["msg_1", "msg_2", "msg_3"]),
-        ((PutMessage(LATER),), (MessageAdded(LATER),), ["msg_1", "msg_2"]),
-        ((RemoveMessage("msg_later"),), (), ["msg_1", "msg_2"]),
-        (
-            (PutMessage(msgspec.structs.replace(LATER, status=MessageStatus.COMPLETE)),),
-            (TurnStarted(make_turn(user_message_id="msg_later")),),
-            ["msg_1", "msg_2", "msg_later"],
-        ),
-        (
-            (PutMessage(msgspec.structs.replace(LATER, status=MessageStatus.COMPLETE)),),
-            (TurnSteered("msg_later", "trn_1"),),
-            ["msg_1", "msg_2", "msg_later"],
-        ),
-    ],
-)
-def test_a_commit_is_applied(changes: tuple[Change, ...], events: tuple[DurableKind, ...], ids: list[str]) -> None:
-    """What is stored takes its place, or comes to the end."""
-    conversation = begun()
-    assert conversation.apply(commit(*changes, events=events), BEHIND_TWO)
-    assert [message.message_id for message in conversation.messages] == ids
-    assert conversation.message_bytes == sum(map(message_bytes, conversation.messages))
-
-
-def test_a_message_that_was_stored_again_takes_its_place() -> None:
-    """With the message before it as the store tells it, which alone knows."""
-    conversation = begun()
-    again = make_message("msg_2", "again " * 100, previous_message_id="whatever")
-    assert conversation.apply(commit(PutMessage(again)), BEHIND_TWO)
-    assert conversation.messages[1] == msgspec.structs.replace(again, previous_message_id="msg_1")
-    assert conversation.message_bytes == sum(map(message_bytes, conversation.messages))
-
-
 def test_a_text_counts_as_it_did_when_it_came() -> None:
     """Python counts the encoded form of a text too, once somebody has encoded it."""
     conversation, wide = begun(), make_message("msg_2", "ä" * 1000)
@@ -95,18 +56,6 @@ def test_a_text_counts_as_it_did_when_it_came() -> None:
     assert message_bytes(wide) > message_bytes(make_message("msg_2", "ä" * 1000))
     assert conversation.apply(commit(PutMessage(TWO)), BEHIND_TWO)
     assert conversation.message_bytes == message_bytes(ONE) + message_bytes(TWO)
-
-
-def test_what_streams_is_applied_at_its_end() -> None:
-    """No request has it before."""
-    streaming = make_answer("msg_3", "so", status=MessageStatus.STREAMING)
-    empty, ended = msgspec.structs.replace(streaming, parts=()), make_answer("msg_3", "so far and no further")
-    conversation = begun()
-    assert conversation.apply(commit(PutMessage(empty), events=(MessageAdded(empty),)), BEHIND_TWO)
-    assert conversation.apply(commit(PutDraft(Draft(empty, (DraftPart(streaming.parts[0]),)))), BEHIND_TWO)
-    assert conversation.messages[2].parts == ()
-    assert conversation.apply(commit(PutMessage(ended)), BEHIND_TWO)
-    assert conversation.messages[2].parts == ended.parts
 
 
 @pytest.mark.parametrize(
@@ -249,20 +198,6 @@ async def test_one_use_at_a_time() -> None:
         assert world.kept() == "a"
     assert await waiting == (ONE,)
     assert world.conversations.size_bytes == 0
-
-
-async def test_a_commit_drops_what_it_may_have_changed() -> None:
-    """At once, or with its last use; whoever uses it has what was taken."""
-    world = World()
-    await world.read("ses_1")
-    await world.store.commit(commit(HideMessages("")))
-    assert (world.kept(), world.conversations.size_bytes) == ("", 0)
-    async with world.conversations.use("default", "ses_1") as conversation:
-        taken = await world.conversations.read(conversation, "default", "ses_1")
-        await world.store.commit(commit(HideMessages("")))
-        assert (taken, conversation.messages) == ((ONE,), [])
-        assert await world.conversations.read(conversation, "default", "ses_1") == (ONE,)
-    assert world.kept() == "ses_1"
 
 
 async def test_a_conversation_that_changes_all_the_time_is_used_and_not_kept() -> None:

@@ -194,28 +194,6 @@ def test_a_media_type_inside_the_uri_is_checked_too(mime: str) -> None:
     assert _violation(NewFile(url=_uri(b"x", mime)))[0] == f"{FIELD}.url"
 
 
-@pytest.mark.parametrize(
-    "new",
-    [
-        NewFile(),
-        NewFile(mime="text/plain"),
-        NewFile(url=_uri(b"x"), path="a"),
-        NewFile(url=_uri(b"x"), data=b"x"),
-        NewFile(path="a", data=b""),
-    ],
-)
-def test_exactly_one_of_url_path_and_data_is_needed(new: NewFile) -> None:
-    """None and two are refused."""
-    assert _violation(new) == (f"{FIELD}.url", "REQUIRED")
-
-
-def test_a_directory_that_is_a_link_itself_is_allowed(folder: Path) -> None:
-    """A session's directory may be a link that stays below a root."""
-    alias = folder.parent / "alias"
-    alias.symlink_to(folder)
-    assert _load(NewFile(path="main.py"), str(alias), (folder.parent,)).content == b"print(1)"
-
-
 def test_refused_files_leave_no_open_descriptor(folder: Path) -> None:
     """A caller cannot use up the process's files by asking for what cannot be read."""
     os.mkfifo(folder / "pipe")

@@ -10,11 +10,11 @@ from tests.support.fakes.domain_values import NOW, make_session, make_turn
 from tests.support.fakes.loop import settled
 from tests.support.fakes.turns import send
 from turnwire.core.actor import Now
-from turnwire.core.intake.requests import NamedRequest, NamedRequests, SessionChange
+from turnwire.core.intake.requests import NamedRequest, NamedRequests
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.schedule import ChangeSettings, Schedule
 from turnwire.core.use_cases.sessions import Sessions
-from turnwire.domain.conversation.sessions import Session, SessionSettings
+from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, Committed, MarkArchived, PutSession, Work
 
@@ -67,21 +67,6 @@ def _title(sessions: Sessions, session_id: str, title: str) -> "asyncio.Task[boo
     return asyncio.create_task(sessions.give_title(make_turn(session_id=session_id), title, Work()))
 
 
-async def test_changes_of_a_session_do_not_wait_for_those_of_another() -> None:
-    """And a title that is made is none when there is one by then."""
-    store = Stored()
-    sessions, _ = _sessions(store)
-    first, second, other = (_title(sessions, f"ses_{one}", title) for one, title in ((1, "a"), (1, "b"), (2, "c")))
-    await settled()
-    await store.answer_reads()
-    assert [commit.session_id for commit in store.commits] == ["ses_1", "ses_2"]
-    store.futures[1].set_result(Committed(0, 1))
-    assert await other
-    await store.end_commits()
-    assert (await first, await second) == (True, False)
-    assert [session.title for session in store.sessions_by_id.values()] == ["a", "c"]
-
-
 def test_a_change_of_settings_has_the_moment_of_its_commit() -> None:
     """However much earlier the settings were read; so the answer is the session as a retry reads it."""
     change, now = ChangeSettings(0, make_session(), Work()), Now(NOW + timedelta(seconds=1), 0.0)
@@ -90,36 +75,6 @@ def test_a_change_of_settings_has_the_moment_of_its_commit() -> None:
     assert isinstance(put, PutSession)
     assert put.session == decision.reply
     assert decision.reply.updated_at == now.at
-
-
-async def test_of_two_changes_none_is_lost() -> None:
-    """Both read the same settings: the second one reads them again, and the revision counts both."""
-    store = Stored()
-    sessions, _ = _sessions(store)
-    compaction = SessionChange(settings=SessionSettings(compaction=True), paths=frozenset({"compaction"}))
-    labels = SessionChange(settings=SessionSettings(labels={"a": "b"}), paths=frozenset({"labels"}))
-    changing = [asyncio.create_task(sessions.update(BUILT_IN, "ses_1", change)) for change in (compaction, labels)]
-    await settled()
-    await store.answer_reads()
-    await store.end_commits()
-    await asyncio.gather(*changing)
-    changed = store.sessions_by_id["ses_1"]
-    assert (changed.compaction, changed.labels, changed.revision) == (True, {"a": "b"}, 3)
-
-
-async def test_who_read_before_another_change_was_stored_reads_again() -> None:
-    """Also when the read ends only after that: it tells of the time before."""
-    store = Stored()
-    sessions, _ = _sessions(store)
-    first, second = _title(sessions, "ses_1", "a"), _title(sessions, "ses_1", "b")
-    await settled()
-    store.reads[0].set_result(None)
-    await settled()
-    store.futures[0].set_result(Committed(0, 1))
-    assert await first
-    await store.answer_reads()
-    await store.end_commits()
-    assert (await second, store.sessions_by_id["ses_1"].title) == (False, "a")
 
 
 @pytest.mark.slow

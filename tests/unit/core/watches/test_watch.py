@@ -19,7 +19,6 @@ from turnwire.domain.conversation.events import (
     Event,
     PartDelta,
     QueueChanged,
-    SessionDeleted,
     SessionView,
 )
 from turnwire.domain.conversation.messages import Message, MessageStatus, Text
@@ -223,15 +222,6 @@ async def test_a_position_that_is_gone_resets() -> None:
         assert await _until(batches, "0:CaughtUp") == ["0:Resync", "0:SessionSnapshot", "0:CaughtUp"]
 
 
-async def test_the_earliest_position_that_is_kept_is_replayed() -> None:
-    """`earliest` itself is fine: the events after it are there."""
-    world = World(stored=7)
-    world.store.earliest = 5
-    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=5))) as batches:
-        words = await _until(batches, "0:CaughtUp")
-    assert words == ["6:QueueChanged", "7:QueueChanged", "0:SessionSnapshot", "0:CaughtUp"]
-
-
 async def test_a_position_that_is_gone_may_fail_instead() -> None:
     """With the bounds, so that the client can decide."""
     world = World(stored=9)
@@ -240,20 +230,6 @@ async def test_a_position_that_is_gone_may_fail_instead() -> None:
         await anext(world.watches.watch(BUILT_IN, _request(after=4, fail_if_compacted=True)))
     places = {"askedSequence": "4", "earliestSequence": "5", "latestSequence": "9"}
     assert caught.value.metadata == {**places, "resyncReason": "PRUNED"}
-
-
-async def test_a_session_deleted_while_it_is_replayed_ends_the_watch() -> None:
-    """The end is told, once, and nothing follows it."""
-    world = World(stored=3)
-
-    def delete() -> None:
-        world.store.on_read = lambda: None
-        del world.store.sessions_by_id["ses_1"]
-        world.happen(SessionDeleted())
-
-    world.store.on_read = delete
-    words = [word async for batch in world.watches.watch(BUILT_IN, _request(after=0)) for word in _words(batch)]
-    assert words == [*[f"{i}:QueueChanged" for i in range(1, 4)], "4:SessionDeleted"]
 
 
 async def test_a_log_that_is_pruned_during_the_replay_starts_the_watch_anew() -> None:
@@ -269,26 +245,6 @@ async def test_a_log_that_is_pruned_during_the_replay_starts_the_watch_anew() ->
         words = await _until(batches, "0:CaughtUp")
     assert "0:Resync" in words
     assert words[-1] == "0:CaughtUp"
-
-
-def _tokens(batch: Batch) -> list[str]:
-    assert isinstance(batch, bytes)
-    return [word[1:] for word in batch.decode().split(";")[:-1] if word.startswith("@")]
-
-
-async def test_batches_that_move_the_place_end_with_its_token() -> None:
-    """Replayed, joined, live and silent; a batch of deltas has none."""
-    world = World(stored=3)
-    tokens = world.watches.tokens
-    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=0))) as batches:
-        for after in (2, 3, 3):
-            assert _tokens(await anext(batches)) == [tokens.give(DEFAULT_TENANT, "ses_1", after)]
-        world.stream("a")
-        assert _tokens(await anext(batches)) == []
-        world.happen()
-        assert _tokens(await anext(batches)) == [tokens.give(DEFAULT_TENANT, "ses_1", 4)]
-        world.clock.advance(15)
-        assert _tokens(await anext(batches)) == [tokens.give(DEFAULT_TENANT, "ses_1", 4)]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from opencode.session.session_pb2 import (
     UpdateSessionRequest,
 )
 from opencode.transfer.transfer_pb2 import ImportOutcome, ImportSessionsRequest, ImportSessionsResponse
+from opencode.usage.usage_pb2 import ListQuotasRequest, Quota
 from tests.support.clients.archives import bring, export, upload
 from tests.support.clients.conversation import (
     Watch,
@@ -69,6 +70,8 @@ T = TypeVar("T")
 
 SLOW = "/words 2\n/sleep 2"
 """Two words, and the end two seconds later: another node ends it, or begins it again when no word was saved."""
+
+SLEEP = "/sleep 3600"
 
 TAKEOVER_SECONDS = 10.0
 """Three are promised on a machine that has nothing else to do."""
@@ -756,6 +759,37 @@ async def test_an_import_survives_the_death_of_a_node(nodes: Nodes, tmp_path: Pa
     assert not found["incomplete"]
     assert await export(survivor) == expected
     assert outcomes(await bring(survivor, archive)) == {"UNCHANGED": 120}
+
+
+@pytest.mark.parametrize(("name", "words"), [("running_turns", [SLEEP]), ("waiting_messages", [SLEEP, "and this"])])
+async def test_quotas_of_running_work_hold_over_all_nodes(nodes: Nodes, name: str, words: list[str]) -> None:
+    """What runs or waits at one node counts at the other within about two seconds, and no longer once it has ended."""
+    clients = a, b = [await nodes.start(node, f"[quotas]\nmax_{name} = 1\n") for node in ("a", "b")]
+    await nodes.shared(a, b)
+    await nodes.balanced()
+    busy, refused_in = [await new_session(client) for client in clients]
+    for each in words:
+        await a.messages.SendMessage(ask(each, busy))
+
+    async def until_used(used: int) -> None:
+        while (await quota_of(b, name)).used != used:
+            await asyncio.sleep(0.02)
+
+    await until_used(1)
+    if len(words) > 1:
+        await b.messages.SendMessage(ask(SLEEP, refused_in))
+    refusal = await refused(b.messages.SendMessage(ask(words[-1], refused_in)))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED")
+    await a.messages.AbortSession(AbortSessionRequest(session_id=busy))
+    await until_used(0)
+    await b.messages.SendMessage(ask(words[-1], refused_in))
+
+
+async def quota_of(client: Client, name: str) -> Quota:
+    """Returns a quota of the client's tenant."""
+    listed = (await client.usage.ListQuotas(ListQuotasRequest())).quotas
+    [found] = [quota for quota in listed if quota.name == name]
+    return found
 
 
 def children_of(pid: int) -> list[int]:

@@ -1,7 +1,8 @@
 """Quotas: what each tenant may have and use, and how many requests a second it may send.
 
 Counts are exact: nothing is awaited between a check and what it counts, and the store itself checks what is stored
-(`ports.commit.RequireQuota`). Tokens and money are known after a step, so the last one may go over its quota.
+(`ports.commit.RequireQuota`). Tokens and money are known after a step, so the last one may go over its quota. Of other
+nodes of a cluster, turns, waiting messages and what is spent are known a second later; watchers and rates count here.
 """
 
 import math

@@ -48,6 +48,10 @@ class Account(Struct, frozen=True):
     """Used in the UTC day so far."""
     month: Consumption = Consumption()
     """Used in the UTC calendar month so far."""
+    running_elsewhere: int = 0
+    """Turns that run at other nodes of a cluster, as they were a second ago or two."""
+    waiting_elsewhere: int = 0
+    """Messages that wait there."""
 
 
 class QuotaName(StrEnum):

@@ -1,7 +1,7 @@
 """The accounts of tenants in memory: every message and every step needs one, and a query costs two thread switches."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
@@ -33,10 +33,17 @@ class Accounts:
         self._sessions: dict[str, int] = defaultdict(int)
         self._stored_bytes: dict[str, int] = defaultdict(int)
         self._days: dict[str, dict[date, Consumption]] = defaultdict(dict)
+        self._elsewhere: Mapping[str, tuple[int, int]] = {}
         self.add(deltas)
 
-    def renew(self, deltas: Iterable[Delta]) -> None:
-        """Takes what is stored now in place of what was, in which others have changed something."""
+    def renew(self, deltas: Iterable[Delta], elsewhere: Mapping[str, tuple[int, int]]) -> None:
+        """Takes what is stored now in place of what was, in which other nodes have changed something.
+
+        Args:
+            deltas: What is stored.
+            elsewhere: By tenant, how many turns run and how many messages wait at other nodes.
+        """
+        self._elsewhere = elsewhere
         self._sessions.clear()
         self._stored_bytes.clear()
         self._days.clear()
@@ -57,11 +64,14 @@ class Accounts:
         month = sum(
             (used for day, used in days.items() if (day.year, day.month) == (today.year, today.month)), Consumption()
         )
+        running, waiting = self._elsewhere.get(tenant, (0, 0))
         return Account(
             sessions=self._sessions.get(tenant, 0),
             stored_bytes=self._stored_bytes.get(tenant, 0),
             day=days.get(today, Consumption()),
             month=month,
+            running_elsewhere=running,
+            waiting_elsewhere=waiting,
         )
 
     @staticmethod

@@ -29,7 +29,7 @@ from turnwire.core.turns.schedule import (
     WhenIdle,
 )
 from turnwire.core.turns.session import Aborted, SessionTurns
-from turnwire.domain.accounts import QuotaName, check_count
+from turnwire.domain.accounts import Account, QuotaName, check_count
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionView
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
@@ -238,12 +238,14 @@ class Turns:
         return SessionView(session, schedule.active_turn_id, schedule.entries, schedule.open_requests)
 
     def running(self, tenant: str) -> int:
-        """Returns how many turns of a tenant run."""
-        return sum(owner.is_busy for owner in self._tenants.get(tenant, {}).values())
+        """Returns how many turns of a tenant run, at other nodes too."""
+        here = sum(owner.is_busy for owner in self._tenants.get(tenant, {}).values())
+        return here + self._account(tenant).running_elsewhere
 
     def queued(self, tenant: str) -> int:
-        """Returns how many messages of a tenant wait behind running turns."""
-        return sum(owner.waiting for owner in self._tenants.get(tenant, {}).values())
+        """Returns how many messages of a tenant wait behind running turns, at other nodes too."""
+        here = sum(owner.waiting for owner in self._tenants.get(tenant, {}).values())
+        return here + self._account(tenant).waiting_elsewhere
 
     def live(self, session_id: str) -> TurnRun | None:
         """Returns the running turn of a session; None when no turn runs."""
@@ -309,6 +311,9 @@ class Turns:
 
     def _reads(self, session: Session) -> TenantStore:
         return self._environment.store.of(session.tenant)
+
+    def _account(self, tenant: str) -> Account:
+        return self._environment.store.of(tenant).account(self._environment.clock())
 
     def _owner(self, tenant: str, session_id: str, schedule: Schedule = NOTHING) -> SessionTurns:
         """Returns the session's owner; creates one, with a schedule, if it has none."""

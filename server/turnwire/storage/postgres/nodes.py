@@ -15,10 +15,11 @@ import psycopg
 import structlog
 from psycopg.pq import PipelineStatus
 
+from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import DomainError, OutcomeUnknown, SessionMoving, StorageBusy, StorageError
 from turnwire.domain.shards import shard_of
 from turnwire.ports.ownership import ConnectionLost, Held
-from turnwire.storage.postgres.connection import FAILURES, PostgresDatabase, connected, is_lost
+from turnwire.storage.postgres.connection import FAILURES, POSTGRES, PostgresDatabase, connected, is_lost
 from turnwire.storage.postgres.writing_database import POSITION_BITS, WritingDatabase
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.connection import Connection
@@ -77,6 +78,14 @@ FROM pg_locks AS held LEFT JOIN nodes ON nodes.pid = held.pid
 WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 2
     AND CAST(held.classid AS bigint) IN ({SHARD}, {NODE})
     AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+_WAITS = f"{POSTGRES.field('turns.body', 'status')} = '{TurnStatus.QUEUED}'"
+
+_WORK_ELSEWHERE = f"""
+SELECT tenant, count(*) FILTER (WHERE NOT {_WAITS}), count(*) FILTER (WHERE {_WAITS})
+FROM turns JOIN sessions ON sessions.id = turns.session
+WHERE turns.ended = 0 AND NOT sessions.shard = ANY(?) GROUP BY tenant
 """
 
 _HORIZON = f"""
@@ -218,6 +227,11 @@ class NodeDatabase(WritingDatabase):
             f"SELECT pg_advisory_unlock({SHARD}, CAST(shard AS int)) FROM unnest(CAST(? AS bigint[])) AS shard",
             (list(shards),),
         )
+
+    def work_elsewhere(self) -> dict[str, tuple[int, int]]:
+        """Returns by tenant how many turns run, and how many messages wait, in sessions that this node does not own."""
+        rows = self.rows(_WORK_ELSEWHERE, (list(self.shards),))
+        return {tenant: (running, waiting) for tenant, running, waiting in rows}
 
     def leave(self) -> None:
         """Counts no longer among the nodes that want shards."""

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Self, TypeVar, cast
 
@@ -14,6 +14,7 @@ from turnwire.ports.clock import Clock
 from turnwire.ports.codec import Codec
 from turnwire.ports.store import Publisher, Watched
 from turnwire.ports.telemetry.observer import Observer
+from turnwire.storage.accounts import Delta
 from turnwire.storage.postgres.connection import PostgresDatabase, opened, translate
 from turnwire.storage.postgres.nodes import BEAT, NodeDatabase, NodeKeeper, NodeReader, PostgresLocks
 from turnwire.storage.postgres.schema import migrate
@@ -172,7 +173,7 @@ class PostgresStore(SqlStore):
             began = time.monotonic()
             with contextlib.suppress(StorageError):  # the connection is lost: there is another one soon
                 # on the thread of the writer, so that what a commit adds comes before or after it
-                self._reads.accounts.renew(await self._writing.run(stored_accounts))
+                self._reads.accounts.renew(*await self._writing.run(_accounts_of_all))
             await asyncio.sleep(max(ACCOUNTS_SECONDS, ACCOUNTS_SHARE * (time.monotonic() - began)))
 
     async def _begin_history(self) -> None:
@@ -213,6 +214,11 @@ def _opened(open_: Callable[[], D]) -> D:
 def _begin(db: PostgresDatabase) -> None:
     assert isinstance(db, WritingDatabase)
     db.begin()
+
+
+def _accounts_of_all(db: Database) -> tuple[Iterable[Delta], Mapping[str, tuple[int, int]]]:
+    assert isinstance(db, NodeDatabase)
+    return stored_accounts(db), db.work_elsewhere()
 
 
 def _bring_up_to_date(db: PostgresDatabase) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import re
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,8 +29,25 @@ FAILURES: tuple[type[Exception], ...] = (psycopg.Error, UnicodeDecodeError, msgs
 READ_ROWS = 128
 """Rows of `each` that come at once: a page of a list, mostly."""
 
-CONNECT_SECONDS = 10
-"""Time to wait for a server that does not answer."""
+WAITING: Mapping[str, int] = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 2,
+}
+"""Timeouts of a connection whose server does not answer, in seconds, and in milliseconds for what it was sent. Without
+them, a connection to a machine that is gone would wait for a quarter of an hour."""
+
+WAITING_OF_NODES: Mapping[str, int] = {
+    "connect_timeout": 2,
+    "tcp_user_timeout": 3_000,
+    "keepalives_idle": 1,
+    "keepalives_interval": 1,
+    "keepalives_count": 2,
+}
+"""The same where others take over soon: without the connection that writes, a node has no sessions, and without one
+that reads, it cannot take those of others."""
 
 _POSITIONS = 16_383
 """Highest position of a word in a `tsvector`. Words behind it are counted from 1 again, so that phrases are found in
@@ -156,6 +173,7 @@ class PostgresDatabase(OneServer):
 
     dialect = POSTGRES
     failures = FAILURES
+    waiting = WAITING
 
     def __init__(self, url: str, *, read_only: bool) -> None:
         """Connects. Raises an error of psycopg."""
@@ -296,7 +314,7 @@ class PostgresDatabase(OneServer):
         self.connection = self._connected()
 
     def _connected(self) -> "psycopg.Connection[Row]":
-        connection = connected(self._url)
+        connection = connected(self._url, waiting=self.waiting)
         if self._read_only:
             connection.execute("SET default_transaction_read_only = on")
         return connection
@@ -334,10 +352,10 @@ def opened(url: str, *, read_only: bool, kind: type[PostgresDatabase] = Postgres
 
 
 def connected(
-    url: str, kind: "type[psycopg.Connection[Row]]" = psycopg.Connection, **options: str | int
+    url: str, kind: "type[psycopg.Connection[Row]]" = psycopg.Connection, *, waiting: Mapping[str, int]
 ) -> "psycopg.Connection[Row]":
     """Returns a connection whose values are those of the store. Raises an error of psycopg."""
-    connection = kind.connect(url, autocommit=True, **{"connect_timeout": CONNECT_SECONDS, **options})  # type: ignore[arg-type]
+    connection = kind.connect(url, autocommit=True, **waiting)  # type: ignore[arg-type]
     for value, dumper in _DUMPERS:
         connection.adapters.register_dumper(value, dumper)
     connection.adapters.register_loader("numeric", _NumericLoader)

@@ -19,7 +19,14 @@ from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import DomainError, OutcomeUnknown, SessionMoving, StorageBusy, StorageError
 from turnwire.domain.shards import shard_of
 from turnwire.ports.ownership import ConnectionLost, Held
-from turnwire.storage.postgres.connection import FAILURES, POSTGRES, PostgresDatabase, connected, is_lost
+from turnwire.storage.postgres.connection import (
+    FAILURES,
+    POSTGRES,
+    WAITING_OF_NODES,
+    PostgresDatabase,
+    connected,
+    is_lost,
+)
 from turnwire.storage.postgres.writing_database import POSITION_BITS, WritingDatabase
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.connection import Connection
@@ -52,9 +59,6 @@ SILENCE = timedelta(seconds=1.5)
 BEAT = SILENCE / 5
 """How long the thread of the connection has nothing to do before it sends a statement."""
 
-CONNECT_SECONDS = 2
-"""How long a node waits for a database that does not answer before it tries again."""
-
 _MILLISECONDS = round(SILENCE.total_seconds() * 1000)
 
 _SETTINGS = {
@@ -62,14 +66,6 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": _MILLISECONDS,
     "tcp_user_timeout": _MILLISECONDS,
     "client_connection_check_interval": _MILLISECONDS // 3,
-}
-
-_OPTIONS: dict[str, str | int] = {
-    "connect_timeout": CONNECT_SECONDS,
-    "tcp_user_timeout": _MILLISECONDS * 2,
-    "keepalives_idle": 1,
-    "keepalives_interval": 1,
-    "keepalives_count": 2,
 }
 
 _HELD = f"""
@@ -115,6 +111,8 @@ class _Connection(psycopg.Connection[Row]):
 class NodeReader(PostgresDatabase):
     """A connection on which a node reads: others store events meanwhile, each in an order of its own."""
 
+    waiting = WAITING_OF_NODES
+
     def horizon(self) -> int:
         """Returns the position of the oldest transaction that has not ended: all before it are stored or never will be.
 
@@ -126,6 +124,8 @@ class NodeReader(PostgresDatabase):
 
 class NodeDatabase(WritingDatabase):
     """The connection on which a node writes. It never connects again by itself: with it, the shards are lost."""
+
+    waiting = WAITING_OF_NODES
 
     def __init__(self, url: str, address: str) -> None:
         """Connects. Raises an error of psycopg; see `join`."""
@@ -238,7 +238,7 @@ class NodeDatabase(WritingDatabase):
         self.row("SELECT pg_advisory_unlock_shared(CAST(? AS int), 0)", (NODE,))
 
     def _connected(self) -> "psycopg.Connection[Row]":
-        return connected(self._url, _Connection, **_OPTIONS)
+        return connected(self._url, _Connection, waiting=self.waiting)
 
     def _lock(self) -> None:
         for name, value in _SETTINGS.items():

@@ -4,10 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-import psycopg
-
 from turnwire.domain.errors import StorageError
-from turnwire.storage.postgres.connection import PostgresDatabase, connected, opened
+from turnwire.storage.postgres.connection import WAITING_OF_NODES, PostgresDatabase, opened
 from turnwire.storage.postgres.schema import TOKENS_VERSION, migrate, schema_version
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.connection import Connection
@@ -15,17 +13,13 @@ from turnwire.storage.sql.database import Database
 
 _NOTE_USE = "UPDATE tokens SET last_used_at_ms = ? WHERE token_id = ? AND coalesce(last_used_at_ms, 0) < ?"
 
-_OPTIONS: dict[str, str | int] = {"connect_timeout": 2, "tcp_user_timeout": 3000}
-"""A server looks each second: it has to notice soon that a connection leads nowhere."""
-
 T = TypeVar("T")
 
 
 class _TokenConnection(PostgresDatabase):
-    """A connection for tokens."""
+    """A connection for tokens. A server looks each second: it notices soon that a connection leads nowhere."""
 
-    def _connected(self) -> "psycopg.Connection[Row]":
-        return connected(self._url, psycopg.Connection, **_OPTIONS)
+    waiting = WAITING_OF_NODES
 
 
 class PostgresTokens:

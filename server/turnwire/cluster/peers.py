@@ -319,6 +319,8 @@ def _end(method: str, context: Any, error: Exception) -> bytes:
             return end_with(context, error)
         case DomainError():
             return end_with(context, CallFailed(status_of(error)))
+    if context.done() or isinstance(error, grpc.aio.InternalError):  # the caller's node is gone
+        return b""
     request_id = new_id("rpc")
     log.error("rpc_failed", method=method, request_id=request_id, exc_info=error)
     return end_with(context, CallFailed(internal_status(request_id)))

@@ -3,10 +3,14 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import grpc
+import msgspec
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from opencode.event import event_pb2
 from opencode.message import message_pb2
@@ -14,7 +18,7 @@ from turnwire.api.gate import CallFailed
 from turnwire.api.registry import Service
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import status_of
-from turnwire.cluster.peers import GrpcPeers, PeerServer
+from turnwire.cluster.peers import PRINCIPAL, GrpcPeers, PeerServer
 from turnwire.cluster.routing import Lost, NotOwner, NotReached
 from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.errors import MessageNotFound, SessionMoving
@@ -257,3 +261,29 @@ async def test_a_node_that_comes_back_is_reached_again(pair: Pair) -> None:
     pair.server.bind(pair.address)
     await pair.server.start(pair.services, lambda _: True, {})
     assert await pair.get() == b"answer"
+
+
+class Gone:
+    """A call whose node has gone: gRPC cannot write to it."""
+
+    def invocation_metadata(self) -> list[tuple[str, bytes]]:
+        """Returns for whom it was."""
+        return [(PRINCIPAL, msgspec.json.encode(ANNA))]
+
+    def done(self) -> bool:
+        """Returns whether it has ended, as far as gRPC has noticed."""
+        return False
+
+    async def write(self, _answer: bytes) -> None:
+        """Raises what gRPC raises."""
+        raise grpc.aio.InternalError("cannot write")
+
+
+async def test_a_node_that_went_away_is_no_error(pair: Pair) -> None:
+    """An answer to it cannot be written, which is nothing to look at in the log."""
+    pair.owner.stream = [b"answer"]
+    details: Any = SimpleNamespace(method="/opencode.event.EventService/WatchEvents")
+    handler: Any = pair.server.service(details)
+    with capture_logs() as logs:
+        await handler.unary_stream(WATCHING, Gone())
+    assert logs == []

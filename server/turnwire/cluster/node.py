@@ -134,7 +134,8 @@ class Node:
             return self._peers.stream(address, PART, principal, _ENCODER.encode(request))
 
         environment = self._environment
-        return AllSessions(tenant, environment.feed, environment.store.of(tenant), self._ownership, part)
+        store, timeline = environment.store.of(tenant), environment.store.moment(tenant).timeline
+        return AllSessions(tenant, environment.feed, store, self._ownership, part, timeline=timeline)
 
     async def start(
         self,

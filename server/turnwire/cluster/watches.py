@@ -65,6 +65,8 @@ class AllSessions:
         store: TenantStore,
         owners: Owners,
         part: Callable[[str], AsyncGenerator[bytes]],
+        *,
+        timeline: str,
     ) -> None:
         """Begins to count as a watch.
 
@@ -74,12 +76,14 @@ class AllSessions:
             store: The reads of the tenant.
             owners: The nodes.
             part: Begins the part of a node, by its address; see `core.watches.parts`.
+            timeline: The timeline of the log, in which positions are.
 
         Raises:
             TooManyWatchers: the limit on open subscriptions is reached.
             ShuttingDown: the feed is closed.
         """
         self._tenant, self._feed, self._store, self._owners, self._part = tenant, feed, store, owners, part
+        self._timeline = timeline
         self._parts: dict[str, _Part] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._told: dict[int, _Part] = {}  # parts that have come to a stored event that the watch has not passed
@@ -87,6 +91,7 @@ class AllSessions:
         self._entries = deque[Entry]()
         self._arrived = asyncio.Event()
         self._is_broken = self._is_closed = False
+        self._is_replaced = False  # other events have the positions that the watch has passed
         self._position = self._settled = 0
         self._losses: EventPage | None = None
         self._blocked_at = 0.0  # 0: no stored event waits for its part
@@ -95,18 +100,18 @@ class AllSessions:
 
     @property
     def closed(self) -> bool:
-        """True when no event will follow: the feed closed."""
-        return self._feed.closed and not self._entries
+        """True when no event will follow: the feed closed, or the log has another history."""
+        return self.shutting_down and not self._entries
 
     @property
     def shutting_down(self) -> bool:
-        """True when the feed closed."""
-        return self._feed.closed
+        """True when the feed closed, or the log has another history."""
+        return self._is_replaced or self._feed.closed
 
     @property
     def lagging(self) -> bool:
         """True when the watch has to go on from the log."""
-        return self._is_broken and not self._feed.closed
+        return self._is_broken and not self.shutting_down
 
     @property
     def head(self) -> int:
@@ -149,7 +154,7 @@ class AllSessions:
             for address, part in self._parts.items()
         ]
         ends_at = loop.time() + BEGIN_SECONDS
-        while not (self._is_broken or self._feed.closed or all(part.has_begun for part in self._parts.values())):
+        while not (self._is_broken or self.shutting_down or all(part.has_begun for part in self._parts.values())):
             await self._go_on()
             self._is_broken |= loop.time() > ends_at
         if self._is_broken:
@@ -157,7 +162,7 @@ class AllSessions:
 
     async def wait(self) -> None:
         """Returns when an event may wait, or a heartbeat be due. Safe to cancel."""
-        if self._entries or self._feed.closed:
+        if self._entries or self.shutting_down:
             await asyncio.sleep(0)
         else:
             await self._go_on()
@@ -231,6 +236,9 @@ class AllSessions:
     async def _read(self) -> None:
         """Makes entries of what is stored and settled, and of what is told between."""
         page = await self._store.log_events(self._position, None)
+        if page.timeline != self._timeline:
+            self._is_replaced = True
+            return
         known, self._losses = self._losses, page
         if page.earliest > self._position or (known is not None and page.pruned != known.pruned):
             self._is_broken = True  # what was lost is told on the way through the log

@@ -45,6 +45,8 @@ class EventPage(Struct, frozen=True):
     """For a page of all events: the sessions that lost events after the page's start."""
     settled: int = 0
     """For a page of all events: no further event of the tenant can appear up to this position."""
+    timeline: str = ""
+    """For a page of all events: the newest timeline of the database, which another node may have begun."""
 
 
 class Page(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,6 +31,7 @@ class Nodes:
     def __init__(self) -> None:
         self.log: list[Event] = []
         self.settled = 0
+        self.timeline = "first"
         self.present = {OWN, OTHER}
         self.parts: dict[str, asyncio.Queue[list[Told] | None]] = defaultdict(asyncio.Queue)
         self.asked: list[str] = []
@@ -53,7 +55,8 @@ class Nodes:
         events = tuple(one for one in self.log if after < one.position <= self.settled)
         frames = tuple(b"%d" % one.position for one in events)
         last = events[-1].position if events else after
-        return EventPage(events, frames, last, settled=last if events else self.settled)
+        settled = last if events else self.settled
+        return EventPage(events, frames, last, settled=settled, timeline=self.timeline)
 
     def owner(self, key: str) -> str | None:
         """See `Owners`."""
@@ -84,7 +87,8 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
 async def watched(nodes: Nodes) -> AsyncIterator[AllSessions]:
     """Subscribes to the sessions of all nodes."""
     feed = Feed(ProtoCodec(), 10, TICK)
-    subscription = AllSessions(DEFAULT_TENANT, feed, nodes, nodes, nodes.part)  # type: ignore[arg-type]
+    store: Any = nodes
+    subscription = AllSessions(DEFAULT_TENANT, feed, store, nodes, nodes.part, timeline=nodes.timeline)
     try:
         yield subscription
     finally:
@@ -256,3 +260,18 @@ async def test_taken_bytes_end_with_the_newest_position(nodes: Nodes) -> None:
             await subscription.wait()
         taken = [subscription.take(6), subscription.take(1), subscription.take(1)]
     assert [(one.frames, one.order) for one in taken] == [(b"2after", 2), (b"last", 0), (b"", 0)]
+
+
+async def test_a_log_with_another_history_ends_the_watch(nodes: Nodes) -> None:
+    """After a failover that lost commits, other events have the positions that the watch has passed."""
+    for address in SESSIONS:
+        nodes.begin(address, 1)
+    nodes.settled = 1
+    async with watched(nodes) as subscription:
+        await subscription.begin(1)
+        nodes.store(2, OWN)
+        nodes.settled, nodes.timeline = 2, "second"
+        while not subscription.closed:
+            await subscription.wait()
+        assert subscription.shutting_down
+        assert not subscription.take_entries()

@@ -96,17 +96,18 @@ class ResumeTokens:
         self._seal = Seal(store.token_key)
         self._last: tuple[_Key, str] | None = None  # cache: many watchers need the same token
 
-    def give(self, tenant: str, session_id: str | None, order: int) -> str:
+    def give(self, tenant: str, session_id: str | None, order: int, timeline: str = "") -> str:
         """Returns the token for a holder of all events up to a published one.
 
         Args:
             tenant: The holder's.
             session_id: The session; None for all sessions of the tenant.
             order: The event's sequence, or its position for all sessions.
+            timeline: The timeline of that position; "" for the newest one.
         """
         moment = self._store.moment(tenant)
         if session_id is None:
-            moment = Moment(moment.timeline, order)
+            moment = Moment(timeline or moment.timeline, order)
         return self._make(tenant, session_id, order, moment)
 
     async def give_reader(self, tenant: str, session_id: str, sequence: int) -> str:

@@ -34,7 +34,7 @@ from turnwire.domain.conversation.events import (
 )
 from turnwire.domain.conversation.messages import Message, texts_of
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import EventsCompacted, SessionNotFound
+from turnwire.domain.errors import EventsCompacted, SessionNotFound, ShuttingDown
 from turnwire.domain.principal import Principal
 from turnwire.feed.memory import Entry, Subscription
 from turnwire.ports.codec import Codec
@@ -155,6 +155,8 @@ class _Watch:
         self._last_write = self._seconds()
         self._session: Session | None = None
         self._tokens = made_by.tokens
+        self._timeline = self._environment.store.moment(tenant).timeline
+        """That of all places in this watch: in a later one, other events have their positions."""
         self._lost_place: ResyncReason | None = None  # reported first: why the token's place is not in the log
 
     async def begin(self) -> None:
@@ -190,7 +192,12 @@ class _Watch:
         return list(self._batched((self._frame(resync, session_id), None) for resync, session_id in resyncs))
 
     def replay(self, page: EventPage) -> Sequence[Batch]:
-        """Returns the page as one batch."""
+        """Returns the page as one batch. Raises ShuttingDown: in this history, other events have the watch's positions.
+
+        Before this node knows of a failover of the database, the page may have what another one has stored since.
+        """
+        if self._subscription.tells_what_is_open and page.timeline != self._timeline:
+            raise ShuttingDown
         if not page.frames:
             return ()
         self._note_write()
@@ -267,7 +274,8 @@ class _Watch:
 
     def _token(self, order: int) -> bytes:
         """Returns the encoded token of a place, to append to a batch that ends there."""
-        return self._codec.encode_resume_token(self._tokens.give(self._tenant, self._request.session_id, order))
+        token = self._tokens.give(self._tenant, self._request.session_id, order, self._timeline)
+        return self._codec.encode_resume_token(token)
 
     def _head(self) -> int | None:
         """Returns the newest sequence; None in a watch of all sessions."""

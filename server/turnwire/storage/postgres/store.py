@@ -8,6 +8,7 @@ from functools import partial
 from typing import Self, TypeVar, cast
 
 import psycopg
+import structlog
 
 from turnwire.domain.errors import DomainError, OutcomeUnknown, StorageBusy, StorageError
 from turnwire.ports.clock import Clock
@@ -44,6 +45,8 @@ ACCOUNTS_SHARE = 50.0
 """Factor by which the pause before the next look is longer than a look takes."""
 
 D = TypeVar("D", bound=PostgresDatabase)
+
+log = structlog.get_logger()
 
 
 class PostgresSettings(RetentionSettings, frozen=True, kw_only=True):
@@ -181,6 +184,8 @@ class PostgresStore(SqlStore):
         before, position = self._timelines.current, await self._writing.run(last_position)
         self._timelines = await self._writing.run(Timelines.begin, position)
         if self._timelines.current != before:
+            lost = self._writer.published_position > position  # more may be lost of what others have stored
+            log.warning("history_begun", position=position, commits_lost=lost)
             self._writer.begin_anew(position)
 
 

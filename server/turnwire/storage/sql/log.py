@@ -37,6 +37,10 @@ SELECT message_id, sessions.session_id, messages.session, branched_at, {MESSAGE_
 FROM messages JOIN sessions ON sessions.id = messages.session WHERE message_id {{among}}
 """
 
+_LOG_STATE = """
+SELECT pruned_through, coalesce((SELECT timeline FROM timelines ORDER BY id DESC LIMIT 1), '') FROM log_state
+"""
+
 COLUMNS = "session_id, sequence, at_us, turn_id, kind, message_id, facts"
 """The columns that `_logged` takes."""
 
@@ -124,12 +128,12 @@ def log_events(
     )
     query = f"SELECT position, {COLUMNS} {_of_tenant(db.dialect)} AND position > ? AND position < ? ORDER BY position"
     with db.snapshot():
-        pruned = number(db, "SELECT pruned_through FROM log_state")
+        [(pruned, timeline)] = db.rows(_LOG_STATE)
         lost = tuple(PrunedSession(*row) for row in db.rows(newer, (tenant, after)))
         horizon = db.horizon()
         rows = db.each(query, (tenant, max(after, pruned), horizon))
         events, frames, last = _made(db, codec, rows, kinds, max_bytes, of_all=True)
-    return EventPage(events, frames, last or after, pruned, lost, settled=last or horizon - 1)
+    return EventPage(events, frames, last or after, pruned, lost, settled=last or horizon - 1, timeline=timeline)
 
 
 def _made(

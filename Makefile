@@ -152,10 +152,10 @@ test-fault: $(VENV)/dev ## Lets disks, files and processes fail, for minutes: ma
 	@echo "TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED)"
 	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) $(PYTEST) $(or $(ARGS),tests/fault)
 
-FAULTS ?= 40
-test-cluster: $(VENV)/dev ## Lets three nodes on one PostgreSQL fail, drawn by a seed: make test-cluster FAULTS=500 TURNWIRE_FAULT_SEED=7
-	@echo "TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED)"
-	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) TURNWIRE_CLUSTER_FAULTS=$(FAULTS) TURNWIRE_TEST_POSTGRES=1 \
+FAULTS ?= 14
+ONLY ?=
+test-cluster: $(VENV)/dev ## Lets three nodes, their database and their network fail, drawn by a seed: make test-cluster FAULTS=500 TURNWIRE_FAULT_SEED=7
+	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) TURNWIRE_CLUSTER_FAULTS=$(FAULTS) TURNWIRE_CLUSTER_ONLY="$(ONLY)" TURNWIRE_TEST_POSTGRES=1 \
 		$(BIN)/python -m pytest -q -s tests/fault/test_nodes.py
 
 # The fuzzer is no dependency, and builds of it are for Linux on x86-64 alone.

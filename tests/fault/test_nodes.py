@@ -1,223 +1,224 @@
-"""Three nodes on one PostgreSQL while they are killed, stopped, told to end and cut off from it, drawn by a seed.
+"""Nodes on one database, and a server on a file, while what they need fails, drawn by a seed: `make test-cluster`.
 
-TURNWIRE_FAULT_SEED chooses what happens, TURNWIRE_CLUSTER_FAULTS how often: `make test-cluster`.
+TURNWIRE_FAULT_SEED chooses what happens, TURNWIRE_CLUSTER_FAULTS how often: each fault once before one comes again.
+TURNWIRE_CLUSTER_ONLY is a part of the names of the only ones.
 """
 
 import asyncio
 import contextlib
-import itertools
 import os
 import random
-import signal
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, closing
 from pathlib import Path
-from typing import Any, TypeVar
 
 import grpc
-import psycopg
 import pytest
 
-from opencode.event.event_pb2 import WatchEventsRequest
-from opencode.message.content_pb2 import MESSAGE_TYPE_USER, SessionMessage
-from opencode.message.message_pb2 import SendMessageRequest
+from opencode.event.session_event_pb2 import RESYNC_REASON_HISTORY_REPLACED
 from tests.conftest import FAULT_SEED
-from tests.support.clients.conversation import messages_of, new_session, session_of, text, words_of
-from tests.support.cluster.guarantees import History, check
-from tests.support.servers.process import ServerProcess
-from tests.support.servers.running import Client, connect
-from turnwire.storage.postgres.nodes import SHARD
+from tests.support.clients.conversation import messages_of, new_session, talk, watching, words_of
+from tests.support.cluster import network as networks
+from tests.support.cluster.databases import Pair
+from tests.support.cluster.faults import FAULTS, Fault
+from tests.support.cluster.guarantees import AcknowledgedOnce, History, check_acknowledged_once
+from tests.support.cluster.network import Network
+from tests.support.cluster.nodes import Nodes
+from tests.support.cluster.traffic import Session, Traffic
+from tests.support.postgres import binaries
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+COUNT = int(os.environ.get("TURNWIRE_CLUSTER_FAULTS", "0"))
 
-FAULTS = int(os.environ.get("TURNWIRE_CLUSTER_FAULTS", "4"))
-SESSIONS = 4
-AT_ONE_NODE = 200
-"""Batches that the watch of all sessions reads before it goes to another node."""
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(7200),
+    pytest.mark.skipif(not COUNT, reason="make test-cluster sets TURNWIRE_CLUSTER_FAULTS"),
+]
 
-TRY_SECONDS = 10.0
-"""After which a client gives a node up and asks another one."""
+ONLY = os.environ.get("TURNWIRE_CLUSTER_ONLY", "")
 
-HANGING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+FAULT_SECONDS = 180.0
+"""Time limit of a fault, until all is as before."""
 
-T = TypeVar("T")
+LOST = 5
+"""Messages that only the primary has when it vanishes."""
+
+SESSIONS = 5
+"""Number of sessions that are written to at a time: each fault brings a new one, and then the oldest is checked."""
 
 
-class Cluster:
-    """Three nodes, and clients that go to another one when theirs does not answer."""
+class Run:
+    """Faults one after the other under traffic, and what was counted."""
 
-    def __init__(self, folder: Path, url: str, rng: random.Random) -> None:
-        self._folder, self._url, self._rng = folder, url, rng
-        self._choices = random.Random(FAULT_SEED)  # of clients, who ask more or less often
-        self._clients: dict[str, Client] = {}
-        self._open = AsyncExitStack()
-        self.processes: dict[str, ServerProcess] = {}
-        self.faults = list[str]()
+    def __init__(self, nodes: Nodes, traffic: Traffic) -> None:
+        self._nodes, self._traffic = nodes, traffic
+        self._sessions: list[Session] = []
+        self._answered = defaultdict[str, list[float]](list)
+        self._slowest = defaultdict[str, float](float)
+        self._last = ""
 
-    async def start(self, name: str) -> None:
-        """Starts a node, again too."""
-        toml = f'[storage]\nurl = "{self._url}"\n[cluster]\nlisten = "127.0.0.1:0"\n'
-        self.processes[name] = await ServerProcess.start(self._folder, toml, name=name)
-        self._clients[name] = await self._open.enter_async_context(connect(self.processes[name].address))
+    async def hit(self, fault: Fault) -> None:
+        """Lets a fault befall a node that has sessions and has written, and notes when one of them is served again."""
+        nodes = self._nodes
+        await self._settle()
+        victim = nodes.rng.choice(nodes.names)
+        session = await self._written_by(victim)
+        others = [name for name in nodes.names if name != victim]
+        began = time.monotonic()
+        async with fault.strike(nodes, victim):
+            if others:
+                await self._traffic.send(session, others)
+                self._note(fault, time.monotonic() - began)
+        if not others:
+            await self._traffic.send(session)
+            self._note(fault, time.monotonic() - began)
+        if len(self._sessions) > SESSIONS:
+            await self._traffic.end(self._sessions.pop(0))
 
-    def any_client(self) -> Client:
-        """Returns a client of some node, which may be dead."""
-        return self._choices.choice(list(self._clients.values()))
+    async def end(self) -> None:
+        """Checks the sessions that are left."""
+        await self._settle()
+        for session in self._sessions:
+            await self._traffic.end(session)
+        self._traffic.end_watch()
 
-    async def each(self, read: Callable[[Client], Awaitable[T]]) -> list[T]:
-        """Returns what each node answers."""
-        return [await self.surely(lambda _, c=client: read(c)) for client in self._clients.values()]  # type: ignore[misc]
+    def table(self) -> Iterator[str]:
+        """Yields the lines of a table with what was counted."""
+        yield "| fault | times | served again, p50 | longest | slowest call |"
+        yield "|---|---|---|---|---|"
+        for fault in FAULTS:
+            if seconds := self._answered.get(fault.name):
+                middle, longest = statistics.median(seconds), max(seconds)
+                figures = f"{len(seconds)} | {middle:.1f} s | {longest:.1f} s | {self._slowest[fault.name]:.1f} s"
+                yield f"| {fault.name} | {figures} |"
+            else:
+                yield f"| {fault.name} | {'not here' if fault.missing(self._nodes) else 0} | | | |"
+        nodes, traffic = self._nodes, self._traffic
+        failed = ", ".join(f"{reason} {count}" for reason, count in nodes.failures.most_common())
+        yield f"{nodes.calls} calls answered; tries that failed: {failed or 'none'}"
+        yield f"{traffic.messages} acknowledged messages and {traffic.events} watched events checked"
 
-    async def surely(self, call: Callable[[Client], Awaitable[T]]) -> T:
-        """Makes a call until some node answers it."""
+    def _note(self, fault: Fault, seconds: float) -> None:
+        self._answered[fault.name].append(seconds)
+        self._last = fault.name
+
+    async def _settle(self) -> None:
+        """Returns when each node has shards, with the slowest call since the last fault noted."""
+        await self._nodes.until_all_own()
+        self._slowest[self._last] = max(self._slowest[self._last], self._nodes.slowest_seconds)
+        self._nodes.slowest_seconds = 0.0
+
+    async def _written_by(self, victim: str) -> Session:
+        """Returns a new session that a node owns after it has acknowledged a message there."""
         while True:
-            try:
-                async with asyncio.timeout(TRY_SECONDS):
-                    return await call(self.any_client())
-            except TimeoutError:
-                continue
-            except grpc.aio.AioRpcError as error:
-                assert error.code() in HANGING, error
-                await asyncio.sleep(0.02)
-
-    async def until_all_own(self) -> None:
-        """Returns when each node has shards: a fault of one that has none proves nothing."""
-        query = f"SELECT count(DISTINCT pid), count(*) FROM pg_locks WHERE classid::bigint = {SHARD} AND objsubid = 2"
-        with psycopg.connect(self._url, autocommit=True) as db:
-            while db.execute(query).fetchone() != (3, 256):
-                await asyncio.sleep(0.05)
-
-    async def hit(self) -> None:
-        """Lets one node fail, and come back."""
-        await self.until_all_own()
-        name, fault = self._rng.choice(list(self.processes)), self._rng.choice(("kill", "stop", "end", "cut"))
-        self.faults.append(f"{fault} {name}")
-        process = self.processes[name]
-        match fault:
-            case "kill":
-                await process.kill()
-            case "end":
-                assert await process.terminate() == 0
-            case "stop":
-                process.send_signal(signal.SIGSTOP)
-                await asyncio.sleep(self._rng.uniform(0.5, 4.0))
-                process.send_signal(signal.SIGCONT)
-            case "cut":
-                with psycopg.connect(self._url, autocommit=True) as db:
-                    db.execute("SELECT pg_terminate_backend(pid::int) FROM nodes ORDER BY random() LIMIT 1")
-        if fault in ("kill", "end"):
-            await self.start(name)
-        self._show()
-
-    async def aclose(self) -> None:
-        """Kills all."""
-        for process in self.processes.values():
-            process.send_signal(signal.SIGCONT)
-            await process.kill()
-        await self._open.aclose()
-        self._show()
-
-    def _show(self) -> None:
-        """Prints what the nodes wrote about shards and what went wrong, should the test fail."""
-        for name, process in self.processes.items():
-            lines = (line for line in process.stderr if any(word in line for word in ("lost", "shards", "error")))
-            print(*(f"{name}: {line}" for line in lines), sep="\n")
+            session = await self._traffic.begin([victim])
+            self._sessions.append(session)
+            if self._nodes.is_owner(victim, session.session_id):
+                return session
 
 
-async def write(cluster: Cluster, session_id: str, history: History, is_over: asyncio.Event) -> None:
-    """Sends messages, each under a name, and some of them twice."""
-    number = 0
-    while not is_over.is_set():
-        number += 1
-        name = f"{session_id}-{number}"
-        request = SendMessageRequest(session_id=session_id, request_id=name, parts=[text(f"say {name}")])
-        for _ in range(1 + (number % 3 == 0)):
-            answer = await cluster.surely(lambda client, r=request: client.messages.SendMessage(r))  # type: ignore[misc]
-            history.answers.setdefault(name, []).append((f"say {name}", answer.message_id))
-        await asyncio.sleep(0.05)
+@contextlib.asynccontextmanager
+async def running(folder: Path, databases: Pair | None, network: Network | None) -> AsyncIterator[Nodes]:
+    """Runs the nodes."""
+    print(f"\nseed {FAULT_SEED}")
+    async with aclosing(Nodes(folder, random.Random(FAULT_SEED), databases, network)) as nodes:
+        for name in nodes.names:
+            await nodes.start(name)
+        yield nodes
 
 
-async def watch(cluster: Cluster, session_id: str, histories: dict[str, History]) -> None:
-    """Watches a session, or all for "", at some node, and goes on at another one with the token when the stream ends.
-
-    Now and then it ends the stream of all itself: that survives what happens to other nodes.
-    """
-    token = ""
-    while True:
-        begin: dict[str, Any] = {"after_sequence": 0} if session_id else {"from_beginning": True}
-        place = {"resume_token": token} if token else begin
-        call = cluster.any_client().events.WatchEvents(WatchEventsRequest(session_id=session_id, **place))
+async def strike(nodes: Nodes, count: int) -> None:
+    """Lets faults come in an order that is drawn, and prints what was counted, should it fail too."""
+    possible = [fault for fault in FAULTS if ONLY in fault.name and not fault.missing(nodes)]
+    drawn = list[Fault]()
+    while len(drawn) < count:
+        drawn += nodes.rng.sample(possible, len(possible))
+    async with asyncio.TaskGroup() as tasks:
+        run = Run(nodes, Traffic(nodes, tasks))
         try:
-            for _ in itertools.count() if session_id else range(AT_ONE_NODE):
-                async with asyncio.timeout(TRY_SECONDS):
-                    batch = await call.read()
-                assert batch is not grpc.aio.EOF
-                token = batch.resume_token or token
-                for event in batch.events:
-                    assert not event.HasField("resync"), "the place of a token is not known any more"
-                    if event.sequence:
-                        kind = event.WhichOneof("kind")
-                        told = getattr(event, kind) if kind in ("message_added", "message_finished") else None
-                        histories[event.session_id].watched.append(
-                            (event.sequence, "" if told is None else told.message.message_id)
-                        )
-        except TimeoutError:
-            pass
-        except grpc.aio.AioRpcError as error:
-            assert error.code() in HANGING, error
-            await asyncio.sleep(0.02)
+            for fault in drawn[:count]:
+                print(f"{time.strftime('%X')} {fault.name}", flush=True)
+                async with asyncio.timeout(FAULT_SECONDS):
+                    await run.hit(fault)
+            await run.end()
         finally:
-            call.cancel()
+            print(*run.table(), sep="\n")
 
 
-def told_by(message: SessionMessage) -> str:
-    """Returns the words of a message; those of an answer, which repeat what was asked, with a mark."""
-    return words_of(message) if message.type == MESSAGE_TYPE_USER else f"answer: {words_of(message)}"
+@pytest.fixture
+def network() -> Iterator[Network | None]:
+    """A network with a host for each node and each database; None where there can be none, which is printed."""
+    if reason := networks.missing():
+        print(f"without cuts of links: {reason}")
+        yield None
+        return
+    with closing(Network(["a", "b", "c", *Pair.HOSTS])) as made:
+        yield made
 
 
-async def at_rest(cluster: Cluster, session_id: str) -> int:
-    """Returns the newest sequence of a session when nothing runs or waits in it."""
-    while True:
-        session = await cluster.surely(lambda client: session_of(client, session_id))
-        if not session.active_turn_id and not session.queued_messages:
-            return int(session.head_sequence)
-        await asyncio.sleep(0.1)
+@pytest.fixture
+def databases(network: Network | None) -> Iterator[Pair]:
+    """A database and its standby."""
+    if binaries() is None and os.environ.get("TURNWIRE_TEST_POSTGRES") != "1":
+        pytest.skip("this machine has no PostgreSQL")
+    with closing(Pair(network)) as made:
+        yield made
 
 
-async def test_faults_of_nodes_break_no_guarantee(tmp_path: Path, postgres_url: str) -> None:
-    """Each message that was acknowledged is there once; a watch of a session, and of all, has each event once."""
-    rng = random.Random(FAULT_SEED)
-    async with aclosing(Cluster(tmp_path, postgres_url, rng)) as cluster, asyncio.TaskGroup() as tasks:
-        for name in ("a", "b", "c"):
-            await cluster.start(name)
-        await cluster.until_all_own()
-        histories: dict[str, History] = {}
-        for _ in range(SESSIONS):
-            histories[await cluster.surely(new_session)] = History()
-        is_over = asyncio.Event()
-        of_all = {session_id: History(answers=history.answers) for session_id, history in histories.items()}
-        watching = [tasks.create_task(watch(cluster, session_id, histories)) for session_id in histories]
-        watching.append(tasks.create_task(watch(cluster, "", of_all)))
-        writing = [tasks.create_task(write(cluster, *one, is_over)) for one in histories.items()]
-        for _ in range(FAULTS):
-            await cluster.hit()
-        is_over.set()
-        await asyncio.gather(*writing)
-        for session_id, history in histories.items():
-            history.head = await at_rest(cluster, session_id)
-            with contextlib.suppress(TimeoutError):  # the check says what is missing
-                async with asyncio.timeout(60):
-                    for one in (history, of_all[session_id]):
-                        while not one.watched or one.watched[-1][0] < history.head:
-                            await asyncio.sleep(0.05)
-            found = await cluster.each(lambda client, s=session_id: messages_of(client, s))  # type: ignore[misc]
-            history.stored = [[(one.message_id, told_by(one)) for one in messages] for messages in found]
-        for task in watching:
-            task.cancel()
-        print(f"seed {FAULT_SEED}: {cluster.faults}, {sum(len(one.answers) for one in histories.values())} messages")
-        for history in histories.values():
-            assert history.answers
-            check(history)
-        for session_id, seen in of_all.items():
-            seen.head, seen.stored = histories[session_id].head, histories[session_id].stored
-            check(seen)
+async def test_faults_of_nodes(tmp_path: Path, databases: Pair, network: Network | None) -> None:
+    """No guarantee breaks: each acknowledged message is there once, and each watch has each event once."""
+    async with running(tmp_path, databases, network) as nodes:
+        await strike(nodes, COUNT)
+
+
+async def test_faults_of_one_server(tmp_path: Path) -> None:
+    """The same guarantees, by the same checks, for a server on a file, which is not worth as many faults."""
+    async with running(tmp_path, None, None) as nodes:
+        await strike(nodes, (COUNT + 2) // 3)
+
+
+async def test_a_failover_that_loses_commits_is_told(tmp_path: Path, databases: Pair, network: Network | None) -> None:
+    """Without a synchronous standby, messages that were acknowledged may go: the log and each watch say so."""
+    history = History()
+    async with running(tmp_path, databases, network) as nodes:
+        await nodes.until_all_own()
+        client = nodes.clients["a"]
+        session_id = await new_session(client)
+        async with watching(client, from_beginning=True) as every, watching(client, session_id) as one:
+            await every.until_turn_ended((await talk(client, "kept", session_id)).turn_id)
+            await one.until_kind("turn_ended")
+            kept = {session_id: one.token, "": every.token}
+            await asyncio.to_thread(databases.stop_waiting)
+            await asyncio.to_thread(databases.hold, is_received=False)
+            for number in range(LOST):
+                words = f"lost {number}"
+                sent = await talk(client, words, session_id)
+                history.answers[words] = [(words, sent.message_id)]
+            for watch in (every, one):
+                await watch.until_turn_ended(sent.turn_id)
+            lost = {session_id: one.token, "": every.token}
+            await asyncio.to_thread(databases.fail_over, is_planned=True)
+            await nodes.surely(lambda client: talk(client, "after", session_id))
+            for watch in (every, one):  # it would go on without what is stored now in the place of what is gone
+                with pytest.raises(grpc.aio.AioRpcError):
+                    async with asyncio.timeout(FAULT_SECONDS):
+                        while await watch.batch():
+                            pass
+        found = await nodes.surely(lambda client: messages_of(client, session_id))
+        history.stored = [[(message.message_id, words_of(message)) for message in found]]
+        assert [words for _, words in history.stored[0]] == ["kept", "kept", "after", "after"]
+        with pytest.raises(AcknowledgedOnce):
+            check_acknowledged_once(history)
+        for name, client in nodes.clients.items():
+            assert any('"history_begun"' in line for line in nodes.processes[name].stderr)
+            for place, token in kept.items():
+                async with watching(client, place, resume_token=token) as watch:
+                    added = await watch.until_kind("message_added")
+                    assert words_of(added.message_added.message) == "after"
+            for place, token in lost.items():
+                async with watching(client, place, resume_token=token) as watch:
+                    assert (await watch.batch())[0].resync.reason == RESYNC_REASON_HISTORY_REPLACED
+        assert any('"commits_lost":true' in line for line in nodes.processes["a"].stderr)

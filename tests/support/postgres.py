@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ACCOUNT = "postgres"
@@ -34,9 +34,18 @@ def binaries() -> Path | None:
 class PostgresServer:
     """A running server. `close` ends it and removes its folder."""
 
-    def __init__(self, settings: Mapping[str, str] = SETTINGS) -> None:
-        """Makes a cluster and starts it. Raises RuntimeError when it has no programs, or they fail."""
-        self._settings = settings
+    def __init__(self, settings: Mapping[str, str] = SETTINGS, *, source: str = "", within: Sequence[str] = ()) -> None:
+        """Makes a server and starts it.
+
+        Args:
+            settings: Of the server.
+            source: How the server is reached that this one follows as its standby; "" for one of its own.
+            within: Words before the commands of the server, to run it on another host.
+
+        Raises:
+            RuntimeError: there are no programs, or they fail.
+        """
+        self._settings, self._within = settings, within
         programs = binaries()
         if programs is None:
             raise RuntimeError("no PostgreSQL: neither initdb on the PATH nor /usr/lib/postgresql")
@@ -48,12 +57,27 @@ class PostgresServer:
         self._data = self.folder / "data"
         self._databases = 0
         try:
-            locale = ("--encoding=UTF8", "--locale=C", "--auth=trust", "--username=turnwire")
-            self._run("initdb", "--pgdata", str(self._data), "--no-sync", *locale)
+            self.follow(source) if source else self._initialize()
             self.start()
         except BaseException:
             self.close()
             raise
+
+    def _initialize(self) -> None:
+        locale = ("--encoding=UTF8", "--locale=C", "--auth=trust", "--username=turnwire")
+        self._run("initdb", "--pgdata", str(self._data), "--no-sync", *locale)
+        with (self._data / "pg_hba.conf").open("a") as file:
+            file.write("host all,replication all samenet trust\n")
+
+    def follow(self, source: str) -> None:
+        """Makes the server, which does not run, a standby: its next start continues what another one has."""
+        shutil.rmtree(self._data, ignore_errors=True)
+        copying = ("--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync")
+        self._run("pg_basebackup", "--dbname", source, "--pgdata", str(self._data), *copying)
+
+    def promote(self) -> None:
+        """Makes a standby a server of its own, and waits until it takes writes."""
+        self._run("pg_ctl", "promote", "--wait", "--silent", "-D", str(self._data))
 
     def start(self) -> None:
         """Starts the server and waits until it takes connections."""
@@ -96,7 +120,7 @@ class PostgresServer:
     def _run(self, program: str, *arguments: str) -> None:
         # into a file: a server would keep a pipe open
         with tempfile.TemporaryFile() as output:
-            command = [*self._as, str(self._programs / program), *arguments]
+            command = [*self._within, *self._as, str(self._programs / program), *arguments]
             done = subprocess.run(command, stdout=output, stderr=output, cwd="/", check=False)
             if done.returncode:
                 output.seek(0)

@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -61,7 +61,12 @@ class _Forked:
 
 
 async def start_command(
-    *arguments: str, cwd: Path, environ: Mapping[str, str], toml: str = "", forked: bool = True
+    *arguments: str,
+    cwd: Path,
+    environ: Mapping[str, str],
+    toml: str = "",
+    forked: bool = True,
+    within: Sequence[str] = (),
 ) -> Command:
     """Starts `turnwire ARGUMENTS…` with its stderr in a pipe.
 
@@ -71,9 +76,10 @@ async def start_command(
         environ: Its whole environment.
         toml: The configuration it reads, for what the fork server should import.
         forked: False for a new interpreter, whose modules see `environ` when they are imported.
+        within: Words before the command of a new interpreter, to run it on another host.
     """
     if not (forked and FORKS):
-        turnwire = (sys.executable, "-m", "turnwire")
+        turnwire = (*within, sys.executable, "-m", "turnwire")
         return await asyncio.create_subprocess_exec(
             *turnwire, *arguments, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
         )

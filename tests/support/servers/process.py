@@ -35,6 +35,7 @@ class ServerProcess:
         listen: str = "127.0.0.1:0",
         options: Sequence[str] = (),
         forked: bool = True,
+        within: Sequence[str] = (),
     ) -> "ServerProcess":
         """Starts a server on a free port with the database `folder/NAME.db`.
 
@@ -46,6 +47,7 @@ class ServerProcess:
             listen: The address; a free port unless a server that is gone is started again.
             options: Further options of the command.
             forked: False for a new interpreter, whose modules see `environ` when they are imported.
+            within: Words before the command of a new interpreter, to run it on another host.
 
         Raises:
             RuntimeError: the process ended before it served; the text is its stderr.
@@ -59,6 +61,7 @@ class ServerProcess:
             environ={**clean, **(environ or {})},
             toml=toml,
             forked=forked,
+            within=within,
         )
         server = cls(process)
         await asyncio.wait((server._listening, server._reading), return_when=asyncio.FIRST_COMPLETED)

@@ -176,7 +176,7 @@ async def test_tenant_without_roots_reads_no_file(tmp_path: Path) -> None:
             assert "names a file of the server, which lets you read none" in refusal.message
         refusal = await refused(new_session(client, directory=str(tmp_path)))
         assert refusal.fields == ["settings.directory"]
-        assert "is set, but the server lets you read no files" in refusal.message
+        assert "is set, and no files of the server may be read" in refusal.message
         assert not (await client.sessions.ListSessions(ListSessionsRequest())).sessions
         assert (await send_file(client, data=b"hello")).size_bytes == 5
 

@@ -1,8 +1,8 @@
-"""One decision after the other: commands of many callers change one state, and a change is durable before it is seen.
+"""Decides one command after the other: many callers change one state, and a change is durable before it is seen.
 
-A command is decided on the state as it is stored, never on one that may still fail. While a commit is on its way,
-commands wait in the inbox; those that wait together are decided one after the other and stored in one commit. So there
-is nothing to undo: a commit that fails leaves the state as it was, and every caller learns of it.
+A command is decided on the stored state, never on one that may still fail. While a commit is being stored, commands
+wait in the inbox; those that wait together are decided one after the other and stored in one commit. So nothing has to
+be undone: a commit that fails leaves the state as it was, and every caller gets the error.
 """
 
 import asyncio
@@ -19,13 +19,14 @@ from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Committed, Work, joined_work
 
 RETRY_SECONDS = 0.5
-"""Pause before what must not be lost is stored again: a full disk stays full until somebody frees space."""
+"""Delay before something that must not be lost is stored again: a full disk stays full until somebody frees space."""
 
 COMMANDS_AT_ONCE = 128
 """Maximum commands in one commit: each of them blocks the event loop for some microseconds."""
 
 LARGE_BYTES = 2**20
-"""A command that stores more is to have a commit of its own: the store divides none, so others would wait for all."""
+"""A command that stores more should have its own commit: the store divides no commit, so others would wait for all of
+it."""
 
 S = TypeVar("S")
 
@@ -34,9 +35,9 @@ class Now(Struct, frozen=True):
     """The moment of a decision."""
 
     at: datetime
-    """The time of day, which people may set."""
+    """The time of day, which people may change."""
     seconds: float
-    """By the loop's clock, which never jumps: for what lasts a while."""
+    """The time of the loop's clock, which never jumps; for durations."""
 
 
 class Decision(Struct, Generic[S], frozen=True):
@@ -53,7 +54,7 @@ class Command(Protocol[S]):
     """A request to change a state."""
 
     def decide(self, state: S, now: Now) -> Decision[S]:
-        """Returns what follows from the command in a state. A pure function; raises to refuse the command."""
+        """Returns the outcome of the command in a state. Pure; raises to reject the command."""
         ...
 
 
@@ -65,7 +66,7 @@ class Done(Struct, Generic[S], frozen=True):
     has_changed: bool
     """False when nothing was to be stored, because an earlier command had the same effect."""
     committed: Committed | None
-    """The commit that stored it, or what it found; None when this actor has stored nothing yet."""
+    """The commit that stored it, or else the newest one before; None when this actor has stored nothing yet."""
     before_sequence: int = 0
     """The session's head before the first event of the command."""
     reply: Any = None
@@ -73,7 +74,7 @@ class Done(Struct, Generic[S], frozen=True):
 
 
 class Owner(Protocol[S]):
-    """Carries out the commands on a state: its actor, or that of a larger state."""
+    """Carries out the commands on a state: its actor, or the actor of a larger state."""
 
     @property
     def state(self) -> S:
@@ -81,7 +82,7 @@ class Owner(Protocol[S]):
         ...
 
     def ask(self, command: Command[S], *, alone: bool = False) -> "Future[Done[Any]]":
-        """Lets a command be decided and stored; see `Actor.ask`."""
+        """Queues a command to be decided and stored; see `Actor.ask`."""
         ...
 
     async def changed(self, *others: "Future[Any]") -> None:
@@ -92,15 +93,15 @@ class Owner(Protocol[S]):
 async def carry_out(
     owner: Owner[S], command: Command[S], note: Callable[[StorageError], None] = lambda _: None
 ) -> None:
-    """Has a command carried out that must not be lost: again as long as the store may take it later.
+    """Carries out a command that must not be lost: retries for as long as the store may accept it later.
 
     Args:
         owner: Carries out the command.
         command: The command.
-        note: Called with each error after which it is tried again.
+        note: Called with each error that a retry follows.
 
     Raises:
-        StorageError: the store will not take it later either.
+        StorageError: the store will not accept it later either.
     """
     while True:
         try:
@@ -120,7 +121,7 @@ class _Asked(NamedTuple, Generic[S]):
 
 
 class _Batch(NamedTuple, Generic[S]):
-    """Commands whose commit is on its way."""
+    """Commands whose commit is being stored."""
 
     asked: list[_Asked[S]]
     decisions: list[Decision[S]]
@@ -130,10 +131,10 @@ class _Batch(NamedTuple, Generic[S]):
 class Actor(Generic[S]):
     """Owns one state. Used on the event loop only; it has no task of its own.
 
-    At most one commit is on its way (`_batch`). `_alone` counts the commands at the head of the inbox that failed
-    together and are now tried each by itself, so that one that cannot be stored does not fail the others.
+    At most one commit is being stored (`_batch`). `_alone` counts the commands at the head of the inbox that failed
+    together and are now tried one by one, so that one that cannot be stored does not fail the others.
 
-    A command that is refused because of an earlier one waits until that is stored: if it never is, nothing refuses it.
+    A command that is rejected because of an earlier one waits until that is stored: if it never is, nothing rejects it.
     """
 
     def __init__(
@@ -147,8 +148,7 @@ class Actor(Generic[S]):
         state: The state, which is stored.
         store: Begins to store work, and returns its commit. Called in the order of the decisions.
         clock: The time of day.
-        on_changed: Called with the state before and after a change, in the moment in which readers see it; must not
-            raise.
+        on_changed: Called with the state before and after a change, at the moment when readers see it; must not raise.
         """
         self._state = state
         self._store = store
@@ -162,20 +162,20 @@ class Actor(Generic[S]):
 
     @property
     def state(self) -> S:
-        """The state as it is stored. It changes in the moment in which the commit's events are published."""
+        """The stored state. It changes at the moment when the commit's events are published."""
         self._end_batch()
         return self._state
 
     def ask(self, command: Command[S], *, alone: bool = False) -> "Future[Done[S]]":
-        """Lets a command be decided and stored. It is carried out whether or not somebody waits for the reply.
+        """Queues a command to be decided and stored. It is carried out even if nothing waits for the reply.
 
         Args:
             command: The command.
-            alone: Whether it has a commit of its own, because its caller needs what that tells, or because it is large.
+            alone: Whether it has its own commit, because its caller needs the commit's result, or because it is large.
 
         Returns:
             The reply. It raises what `decide` raised, or the error of the commit. Cancelling it has no effect on the
-            command.
+                command.
         """
         reply: Future[Done[S]] = asyncio.get_running_loop().create_future()
         self._inbox.append(_Asked(command, reply, alone))
@@ -205,7 +205,7 @@ class Actor(Generic[S]):
             self._decide_waiting()
 
     def _decide_waiting(self) -> None:
-        """Decides the commands that wait, and begins to store what follows from them."""
+        """Decides the waiting commands, and begins to store their work."""
         now = Now(self._clock(), asyncio.get_running_loop().time())
         state, asked, decisions = self._state, list[_Asked[S]](), list[Decision[S]]()
         taken = self._take()
@@ -213,7 +213,7 @@ class Actor(Generic[S]):
             one = taken.popleft()
             try:
                 decision = one.command.decide(state, now)
-            except Exception as error:  # also a fault of ours: it is the caller's alone
+            except Exception as error:  # even a fault of ours is for this caller alone
                 if state is self._state:
                     _fail(one.reply, error)
                     continue
@@ -246,7 +246,7 @@ class Actor(Generic[S]):
         return self._batch is None and not self._inbox
 
     def _end_batch(self) -> None:
-        """Takes over what was decided, once it is durable. Does nothing while it is not."""
+        """Adopts what was decided once it is durable. Does nothing before that."""
         batch = self._batch
         if batch is None or not batch.storing.done():
             return
@@ -258,7 +258,7 @@ class Actor(Generic[S]):
         elif len(batch.asked) > 1 and not isinstance(error, OutcomeUnknown):
             self._alone += len(batch.asked)
             self._inbox.extendleft(reversed(batch.asked))
-        else:  # what may be stored must not be tried again
+        else:  # a change that may be stored must not be tried again
             for one in batch.asked:
                 _fail(one.reply, error)
         self._advance()

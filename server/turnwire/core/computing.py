@@ -10,20 +10,20 @@ from turnwire.domain.conversation.sizes import body_bytes
 T = TypeVar("T")
 
 MANY_PARTS = 200
-"""More messages, or messages that have more parts, are computed with on a thread: they take 2 milliseconds."""
+"""Number of messages, or of their parts, above which they are processed on a thread: they take 2 milliseconds."""
 
 MANY_BYTES = 256 * 1024
-"""Messages with more are computed with on a thread: they take as long."""
+"""Size of messages above which they are processed on a thread: they take as long."""
 
 
 async def compute(work: Callable[[], T], messages: Sequence[Message]) -> T:
-    """Returns the result of a computation with messages.
+    """Returns the result of a computation on messages.
 
-    When this is cancelled, the computation may continue: it must be the only user of what it changes.
+    If this is cancelled, the computation may continue, so it must be the only user of what it changes.
 
     Args:
         work: The computation. It runs at once, or on a thread.
-        messages: All that it looks at for longer than a moment.
+        messages: All messages whose content it reads.
     """
     return await asyncio.to_thread(work) if _are_many(messages) else work()
 

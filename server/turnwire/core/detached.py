@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class DetachedTasks:
-    """Owns tasks that outlive their callers, at most as many as there are calls in flight. Used on the event loop."""
+    """Owns tasks that outlive their callers, at most one for each call in flight. Used on the event loop."""
 
     def __init__(self) -> None:
         """Starts without tasks."""
@@ -22,7 +22,7 @@ class DetachedTasks:
         try:
             return await asyncio.shield(task)
         finally:
-            del task  # its error has this frame, and with it what the caller asked for
+            del task  # its error refers to this frame, and through it to the caller's request
 
     async def aclose(self) -> None:
         """Returns when no task runs. Safe to cancel."""

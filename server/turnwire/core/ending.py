@@ -1,4 +1,4 @@
-"""Ends steps, messages and turns: pure functions that return what to store and which events to publish.
+"""Pure functions that end steps, messages and turns: they return what to store and which events to publish.
 
 The same code ends complete answers, aborted and cut answers, and after a crash the answers of the dead process. What
 steps, summaries and turns add to the account of their tenant belongs to the commit that stores the end, so it is added
@@ -118,7 +118,7 @@ def close_message(message: Message, ending: Ending, now: datetime) -> tuple[Mess
 def settle_calls(message: Message, calls: Mapping[int, ToolUse], now: datetime) -> tuple[Message, Work]:
     """Replaces tool calls of a message, by part index, with the same calls and their results.
 
-    All in one write, because each write encodes the display form of the whole message.
+    All in one write, because each write encodes the display form of the complete message.
     """
     parts = list(message.parts)
     for index, call in calls.items():
@@ -239,11 +239,11 @@ _NOTES = {
     FinishReason.MAX_STEPS: ("max_steps", "The turn ended at its limit of steps."),
     FinishReason.BUDGET: ("budget_exhausted", "The turn ended because its budget is used up."),
 }
-"""Reason why a turn did not end normally: a word for programs, a sentence for people."""
+"""Endings that are not normal: a word for programs, a sentence for people."""
 
 
 def note_ending(turn: Turn, ending: Ending, now: datetime, settings: CoreSettings, new_id: IdMaker) -> Work:
-    """Returns the work that notes in the conversation how a turn ended; empty when it ended normally."""
+    """Returns the work that records in the conversation how a turn ended; empty for a normal end."""
     note_of = _NOTES.get(ending.finish_reason)
     if note_of is None:
         return Work()
@@ -258,14 +258,14 @@ def note_ending(turn: Turn, ending: Ending, now: datetime, settings: CoreSetting
 def note(
     turn: Turn, text: str, facts: Mapping[str, object], now: datetime, *, settings: CoreSettings, new_id: IdMaker
 ) -> Work:
-    """Returns the work that adds a HOST message to a turn's conversation; empty when the configuration turns them off.
+    """Returns the work that adds a HOST message to a turn's conversation; empty if the configuration turns them off.
 
     Args:
-        turn: The turn it is about.
+        turn: The turn that it is about.
         text: A sentence for people.
         facts: Facts for programs; become the message's metadata.
         now: When it happened.
-        settings: Say whether such messages are wanted.
+        settings: Say whether such messages are stored.
         new_id: Makes the ids of the message and its part.
     """
     if not settings.host_messages:
@@ -288,7 +288,7 @@ def spent_by_call(turn: Turn, message: Message, now: datetime) -> Work:
     """Returns the work that adds an ended step, or a summary, to the account.
 
     Args:
-        turn: The turn that asked the model.
+        turn: The turn that called the model.
         message: The ended message, with its cost or its estimate.
         now: When it ended.
     """
@@ -330,7 +330,7 @@ def spent_by_turn(turn: Turn, now: datetime) -> Work:
 
 
 MAX_PAUSES = 10
-"""Number of times that one turn continues by itself after the provider paused its answer."""
+"""Maximum number of times that one turn continues by itself after the provider paused its answer."""
 
 
 def step_ending(finished: StepFinished | None, failure: ProviderError | None, message: Message) -> Ending:
@@ -380,13 +380,13 @@ def has_next_step(step: Message) -> bool:
 
 
 class Repetitions:
-    """Counts how many steps in a row called the same tools with the same arguments and got the same results.
+    """Counts consecutive steps that called the same tools with the same arguments and got the same results.
 
-    Keeps a digest of the newest step alone, so a restart begins the count anew.
+    Keeps only a digest of the newest step, so a restart begins the count anew.
     """
 
     def __init__(self, max_times: int) -> None:
-        """Takes the number of equal steps in a row that ends a turn."""
+        """Takes the number of consecutive equal steps that ends a turn."""
         self._max_times = max_times
         self._times = 0
         self._newest = b""

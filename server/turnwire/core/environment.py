@@ -1,4 +1,4 @@
-"""The ports and settings that use cases work with, in one value."""
+"""The ports and settings that use cases need, in one value."""
 
 from asyncio import Future
 from collections import Counter
@@ -29,7 +29,7 @@ from turnwire.ports.tools import ServerTools
 
 @dataclass(eq=False)
 class Environment:
-    """The ports and settings. Made once by the composition root, which alone gives it other settings and providers."""
+    """The ports and settings. Made once by the composition root, which alone replaces its settings and providers."""
 
     store: Store
     feed: Feed
@@ -41,30 +41,33 @@ class Environment:
     observer: Observer = Observer()  # noqa: RUF009 - has no state
     tracer: Tracer = NO_TRACER
     servers: Servers | None = None
-    """The servers that share the database; None: this one has it for itself."""
+    """The servers that share the database; None when this is the only one."""
     detached: DetachedTasks = field(default_factory=DetachedTasks)
-    """Requests whose callers may be gone."""
+    """Requests that complete even if their callers are gone."""
     open_questions: Counter[str] = field(default_factory=Counter)
     """Open questions of the running turns, by tenant; see `core.tools.calls.count_requests`."""
     permissions: Counter[str] = field(default_factory=Counter)
-    """Permission requests of the steps whose calls wait, by tenant; answered ones until their step has ended."""
+    """Permission requests of the steps with waiting calls, by tenant; an answered one counts until its step has ended.
+    """
     conversations: LiveConversations = field(init=False)
     prompts: FairSemaphore = field(init=False)
     """Memory for prompts on their way to models."""
     reads: ReadBudget = field(init=False)
-    """Memory for messages that wait or are to be answered, while the start of their turns or a change is stored."""
+    """Memory for messages that wait or are to be answered, until the start of their turns or a change is stored."""
     waiting_calls: WaitingCalls = field(init=False)
     """Counts the answers whose tool calls wait."""
 
     def __post_init__(self) -> None:
-        """Begins to follow the conversations of the store."""
+        """Begins to follow the commits of the store."""
         limits = self.settings.limits
         self.conversations = LiveConversations(self.store)
         self.prompts = FairSemaphore(limits.max_prompts_bytes)
         self.reads, self.waiting_calls = ReadBudget(), WaitingCalls(limits.max_waiting_calls_bytes)
 
     def of_now(self) -> "Environment":
-        """Returns one that keeps the present settings and providers, and shares all else: for a turn that begins."""
+        """Returns a copy that keeps the present settings and providers and shares everything else: for a turn that
+        begins.
+        """
         return copy(self)
 
     async def session(self, principal: Principal, session_id: str) -> Session:
@@ -83,11 +86,11 @@ class Environment:
         )
 
     def within_quotas(self, tenant: str) -> Work:
-        """Returns what lets a commit fail that stores more than a tenant may have; nothing where it has no quota."""
+        """Returns a requirement that fails a commit which stores more than a tenant may have; empty without a quota."""
         limits = self.settings.quotas_of(tenant)
         required = RequireQuota(limits.max_sessions or 0, limits.max_stored_bytes or 0)
         return Work((required,)) if required != RequireQuota(0, 0) else Work()
 
     def publish(self, turn: Turn, kind: EphemeralKind) -> None:
-        """Publishes an event of a turn that is not stored to the watchers of its session, and of all of its tenant."""
+        """Publishes an ephemeral event of a turn to the watchers of its session, and of all sessions of its tenant."""
         self.feed.publish(turn.tenant, Event(session_id=turn.session_id, kind=kind))

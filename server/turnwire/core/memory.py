@@ -1,7 +1,7 @@
 """Memory budgets of waiting work: large messages that are read again, answers with open tool calls, sent prompts.
 
-A prompt reserves its memory before its conversation is read, and until its provider has read it; while it waits for a
-reservation, nothing of the conversation is in memory.
+A prompt reserves its memory before its conversation is read, and keeps it until its provider has read the prompt. While
+it waits for a reservation, nothing of the conversation is in memory.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ answered: from before they are read until their start or a change of them is sto
 may end at once, or wait at a start on a full disk."""
 
 PATIENCE_SECONDS = 10.0
-"""Time that a request waits for memory to read a message. On a full disk those that have it may keep it for long."""
+"""Time that a request waits for memory to read a message. On a full disk, memory may be held for long."""
 
 
 class ReadBudget(FairSemaphore):
-    """The budget of all sessions. What is larger than all of it has all of it."""
+    """The budget of all sessions. A size above the total acquires the total."""
 
     def __init__(self) -> None:
         """Starts empty."""
@@ -39,14 +39,14 @@ class ReadBudget(FairSemaphore):
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self.acquire(tenant, size)
         except TimeoutError:
-            text = "too many messages are read to be answered or changed"
+            text = "too many messages are being read to be answered or changed"
             raise TooManyTurns.of("MAX_READ_BYTES", self.limit, text) from None
 
     @contextlib.asynccontextmanager
     async def for_question(
         self, store: TenantStore, tenant: str, session_id: str, message_id: str
     ) -> AsyncIterator[None]:
-        """Has memory for a message that is to be answered, and for what is read with it.
+        """Holds memory for a message that is to be answered, and for what is read with it.
 
         Raises SessionNotFound, StorageError and TooManyTurns.
         """
@@ -55,7 +55,7 @@ class ReadBudget(FairSemaphore):
 
     @contextlib.asynccontextmanager
     async def to_read(self, tenant: str, stored_bytes: int) -> AsyncIterator[None]:
-        """Acquires memory for texts of `stored_bytes`; waits as `acquire_soon` does, and never without need."""
+        """Acquires memory for texts of `stored_bytes`; waits as `acquire_soon` does, and not at all for 0."""
         size = min(WIDEST_BYTES * stored_bytes, self.limit)
         if size:
             await self.acquire_soon(tenant, size)
@@ -66,10 +66,10 @@ class ReadBudget(FairSemaphore):
 
 
 CALLS_LIMIT = "limits.max_waiting_calls_bytes"
-"""The name of the limit."""
+"""Name of the limit."""
 
 UNCOUNTED_ANSWER_BYTES = 32 * 1024
-"""Size up to which an answer is not counted: a waiting turn takes about as much by itself."""
+"""Size up to which an answer is not counted: a waiting turn takes about as much anyway."""
 
 CALL_BYTES = 4096
 """Memory charged per call besides its texts: for its permission request and the task that runs it."""
@@ -82,13 +82,13 @@ REPEATED_BYTES = 64 * 1024
 
 
 class WaitingCalls:
-    """Counts the answers of the turns that run here, by turn. Used on the event loop only.
+    """Counts the answers of the turns that run in this process, by turn. Used on the event loop only.
 
-    `_turns` has the tenant of each turn and the bytes of its answer, those of small ones too.
+    `_turns` has the tenant of each turn and the bytes of its answer, also of small ones that do not count.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        """Takes the limit of all together; a tenant has half of it at most."""
+        """Takes the limit of all tenants together; one tenant may have half of it."""
         self.max_bytes = max_bytes
         self.bytes = 0
         """Memory of all counted answers."""
@@ -96,13 +96,13 @@ class WaitingCalls:
         self._tenants: Counter[str] = Counter()
 
     def hold(self, tenant: str, turn_id: str, answer: Message) -> bool:
-        """Counts the answer of a turn, in place of the one before. Returns False when it does not fit."""
+        """Counts the answer of a turn, in place of the previous one. Returns False when it does not fit."""
         self.forget(turn_id)
         self._turns[turn_id] = tenant, 0
         return self.grow(turn_id, sum(map(held_bytes, answer.parts)))
 
     def grow(self, turn_id: str, by: int) -> bool:
-        """Counts what came for a turn's answer, or went from it. Returns False, uncounted, when it does not fit."""
+        """Counts growth of a turn's answer, or its reverse. Returns False, and counts nothing, when it does not fit."""
         if turn_id not in self._turns:  # it has ended
             return True
         tenant, before = self._turns[turn_id]
@@ -120,8 +120,8 @@ class WaitingCalls:
         self._add(tenant, -_counted(size))
 
     def full(self) -> MemoryShort:
-        """Returns the error for what does not fit."""
-        text = f"too much waits in memory for the results of tool calls: {CALLS_LIMIT} is {self.max_bytes}"
+        """Returns the error for an answer that does not fit."""
+        text = f"too many answers in memory wait for the results of tool calls: {CALLS_LIMIT} is {self.max_bytes}"
         return MemoryShort.of(CALLS_LIMIT, self.max_bytes, text)
 
     def _has_room(self, tenant: str, more: int) -> bool:
@@ -136,7 +136,7 @@ class WaitingCalls:
 
 
 def held_bytes(part: Part) -> int:
-    """Returns about how much memory a part takes while its message waits."""
+    """Returns the approximate memory of a part while its message waits, in bytes."""
     call, state = part.content, sys.getsizeof(part.provider_state)
     if not isinstance(call, ToolUse):
         return state + sum(map(sys.getsizeof, texts_of(part)))
@@ -145,7 +145,7 @@ def held_bytes(part: Part) -> int:
 
 
 def result_bytes(call: ToolUse) -> int:
-    """Returns about how much memory the result and the log of a call take."""
+    """Returns the approximate memory of the result and the log of a call, in bytes."""
     return sum(map(sys.getsizeof, (call.output, call.error, call.metadata_json, *call.logs)))
 
 
@@ -154,24 +154,24 @@ def _counted(size: int) -> int:
 
 
 PROMPTS_LIMIT = "limits.max_prompts_bytes"
-"""The name of the limit."""
+"""Name of the limit."""
 
 UNCOUNTED_PROMPT_BYTES = 2**19
-"""Size up to which a prompt needs no reservation; nearly all are smaller. The prompts of all running turns have 128
+"""Size up to which a prompt needs no reservation; nearly all are smaller. Those of all running turns take up to 128
 MiB."""
 
 
 class PromptPlace:
-    """The place of one turn's prompt. Used by the turn's task."""
+    """The memory reservation of one turn's prompt. Used by the turn's task."""
 
     def __init__(self, prompts: FairSemaphore, tenant: str) -> None:
-        """Takes the budget of all prompts, and whose turn it is; holds no place yet."""
+        """Takes the budget of all prompts, and the tenant of the turn; reserves nothing yet."""
         self._permit = Permit(prompts, tenant)
         self._slot: Permit | None = None
 
     @contextmanager
     def beside(self, slot: Permit) -> Iterator[None]:
-        """Gives up a slot of the model calls while it waits, and the place in the end."""
+        """Releases this slot of the model calls while waiting for a reservation, and the reservation at the end."""
         self._slot = slot
         try:
             yield
@@ -181,14 +181,14 @@ class PromptPlace:
 
     @property
     def max_bytes(self) -> int:
-        """The largest place."""
+        """Size of the largest reservation."""
         return self._permit.budget.limit
 
     async def take(self, size: int) -> None:
-        """Leaves the place, and returns when there is one of this size; at once when none is needed. Safe to cancel.
+        """Releases the reservation, and returns with one of this size; at once when none is needed. Safe to cancel.
 
         Raises:
-            ConversationTooLarge: there is never as much memory.
+            ConversationTooLarge: the size is above the memory of all prompts.
         """
         self.leave()
         if size > self.max_bytes:
@@ -210,5 +210,5 @@ class PromptPlace:
         self._permit.shrink(size if size > UNCOUNTED_PROMPT_BYTES else 0)
 
     def leave(self) -> None:
-        """Gives up the place. Idempotent."""
+        """Releases the reservation. Idempotent."""
         self._permit.release()

@@ -1,8 +1,7 @@
-"""Quotas: what each tenant may have and use, and how many requests a second it may send.
+"""Quotas: what each tenant may store and use, and how many requests a second it may send.
 
-Counts are exact: nothing is awaited between a check and what it counts, and the store itself checks what is stored
-(`ports.commit.RequireQuota`). Tokens and money are known after a step, so the last one may go over its quota. Of other
-nodes of a cluster, turns, waiting messages and what is spent are known a second later; watchers and rates count here.
+Counts are exact: nothing is awaited between a check and the change that it permits, and the store itself checks what is
+stored (`ports.commit.RequireQuota`). Tokens and money are known after a step, so the last step may exceed its quota.
 """
 
 import math
@@ -16,13 +15,13 @@ from turnwire.domain.accounts import Account, QuotaName, exceeded
 from turnwire.domain.errors import QuotaExceeded
 
 SOON = timedelta(seconds=1)
-"""Retry delay for a limit that is free again once others end, which cannot be predicted."""
+"""Retry delay for a limit that frees up when other work ends, which cannot be predicted."""
 
 
 def spending_exceeded(tenant: str, limits: QuotaLimits, account: Account, now: datetime) -> QuotaExceeded | None:
-    """Returns the error of a tenant whose tokens or money are used up; None when it may ask a model.
+    """Returns the error for a tenant whose tokens or money are used up; None when it may call a model.
 
-    Of several, it is the quota that is reset last: to wait for another one would not help.
+    Of several quotas, it names the one that is reset last: waiting for another one would not help.
     """
     month, day = month_reset(now), day_reset(now)
     for quota, limit, used, reset in (
@@ -37,7 +36,7 @@ def spending_exceeded(tenant: str, limits: QuotaLimits, account: Account, now: d
 
 
 def exceeded_spending(environment: Environment, tenant: str) -> QuotaExceeded | None:
-    """Returns what `spending_exceeded` does, of a tenant as it is now."""
+    """Returns `spending_exceeded` for the present account of a tenant."""
     now = environment.clock()
     account = environment.store.of(tenant).account(now)
     return spending_exceeded(tenant, environment.settings.quotas_of(tenant), account, now)
@@ -56,7 +55,7 @@ def month_reset(now: datetime) -> datetime:
 
 
 MAX_BUCKETS = 10_000
-"""Buckets in memory before the full ones are dropped: a full bucket is as good as a new one."""
+"""Number of buckets in memory at which full ones are dropped: a full bucket is equal to a new one."""
 
 
 class TokenBucket:
@@ -78,7 +77,7 @@ class TokenBucket:
         return 0.0
 
     def missing(self, now: float) -> float:
-        """Returns how many tokens are taken and not back yet."""
+        """Returns the number of tokens that were taken and are not restored yet."""
         self._fill(now)
         return self._burst - self._tokens
 
@@ -97,7 +96,7 @@ class RequestRates:
         self._buckets: dict[str, TokenBucket] = {}
 
     def renew(self, settings: CoreSettings) -> None:
-        """Takes other settings. Every tenant begins anew."""
+        """Replaces the settings. Every tenant begins anew."""
         self._settings = settings
         self._buckets.clear()
 
@@ -114,11 +113,11 @@ class RequestRates:
                 self._buckets = {name: one for name, one in self._buckets.items() if one.missing(now) > 0}
             bucket = self._buckets[tenant] = TokenBucket(rate, limits.max_request_burst or rate, now)
         if wait := bucket.take(now):
-            # rounded up: a retry a microsecond too early would be refused again
+            # rounded up: a retry a microsecond too early would be rejected again
             retry_after = timedelta(microseconds=math.ceil(wait * 1e6))
             raise exceeded(tenant, QuotaName.REQUESTS_PER_SECOND, rate, rate, retry_after)
 
     def used(self, tenant: str) -> int:
-        """Returns how many requests of the burst are used up now."""
+        """Returns the number of requests of the burst that are used up now."""
         bucket = self._buckets.get(tenant)
         return 0 if bucket is None else math.ceil(bucket.missing(self._seconds()))

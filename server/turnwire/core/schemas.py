@@ -1,9 +1,9 @@
-"""JSON Schemas of tools: whether a text is one, and whether the arguments of a call fit it.
+"""JSON Schemas of tools: checks whether a text is one, and whether the arguments of a call fit it.
 
-Schemas come from strangers and arguments from models, so every check counts its steps and gives up at a limit. It reads
+Schemas come from strangers and arguments from models, so every check counts its steps and stops at a limit. It reads
 the keywords that say how a tool is called: types, properties, items, choices, bounds, and `$ref` within the document.
-What it does not read (patterns, formats, conditions, `not`) is left to the tool, which checks its own input anyway.
-Nothing is ever fetched.
+Other keywords (patterns, formats, conditions, `not`) are left to the tool, which checks its own input anyway. Nothing
+is ever fetched.
 """
 
 import asyncio
@@ -18,41 +18,42 @@ from urllib.parse import unquote
 import msgspec
 
 MAX_STEPS = 50_000
-"""Steps of one check, each about a value with its schema: a tenth of a second. Ordinary calls need some dozens."""
+"""Maximum steps of one check, each about one value with its schema: a tenth of a second. Ordinary calls need some
+dozens."""
 
 INLINE_STEPS = 500
-"""Steps of a check on the event loop: a millisecond. What needs more is checked on a thread, from the beginning."""
+"""Maximum steps of a check on the event loop: a millisecond. A check that needs more starts again on a thread."""
 
 INLINE_CHARS = 4096
-"""More characters of schemas and values are read on a thread of their own: file reads, name look-ups and the storage
-have others, and must not wait for them."""
+"""Characters of schemas and values above which a check runs on its own thread: file reads, name look-ups and the
+storage have other threads, and must not wait for it."""
 
 MAX_VALUE_CHARS = 2**20
-"""Length of a value that is checked. A longer one is only read as JSON: its values would fill the memory."""
+"""Maximum length of a value that is checked. A longer one is only parsed: its values would fill the memory."""
 
 MAX_LEVELS = 100
-"""Objects and lists inside each other in a schema. Those that people and programs write have a dozen."""
+"""Maximum nesting of objects and lists in a schema. Those that people and programs write have a dozen levels."""
 
 MAX_DEPTH = 150
-"""Schemas inside each other in one check, references included: each takes three frames of the interpreter's 1,000."""
+"""Maximum nesting of schemas in one check, references included: each takes three of the interpreter's 1,000 frames."""
 
 MAX_PROBLEMS = 5
-"""Problems in one text: a model repairs them together, and more would only cost tokens."""
+"""Maximum problems in one answer: a model repairs them together, and more would only cost tokens."""
 
 MAX_PROBLEM_CHARS = 300
-"""Length of one problem: it quotes the value, and may have the problems of several choices."""
+"""Maximum length of one problem: it quotes the value, and may contain the problems of several choices."""
 
 MAX_KNOWN = 1024
-"""Schemas of which it is known whether they are valid."""
+"""Number of schemas whose problem, or validity, is cached."""
 
 MAX_KNOWN_CHARS = 16 * 1024
-"""Length of such a schema; longer ones are read each time."""
+"""Maximum length of a cached schema; longer ones are checked each time."""
 
 SHOWN_CHARS = 100
-"""Characters of a name or of a value that a problem quotes."""
+"""Maximum characters of a name or a value that a problem quotes."""
 
 SHOWN_CHOICES = 20
-"""Choices that a problem names."""
+"""Maximum number of choices that a problem names."""
 
 
 def _is_number(value: Any) -> bool:
@@ -85,7 +86,7 @@ _BOUNDS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, Any], bool], str]
     "minProperties": (_TYPES["object"], lambda value, bound: len(value) < bound, "has fewer properties than"),
     "maxProperties": (_TYPES["object"], lambda value, bound: len(value) > bound, "has more properties than"),
 }
-"""By keyword: the values that it is about, when one is beyond the bound, and what to say then."""
+"""By keyword: the values to which it applies, whether one is beyond the bound, and the text for that."""
 
 _SCHEMA = ("additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
 _SCHEMA_LIST = ("allOf", "anyOf", "oneOf", "prefixItems")
@@ -112,7 +113,9 @@ _thread = ThreadPoolExecutor(1, thread_name_prefix="schemas")
 
 
 async def problems_of_schemas(schemas: Sequence[str]) -> tuple[str, ...]:
-    """Returns why texts are not valid JSON Schemas of tools; "" for each that is. An empty text allows any object."""
+    """Returns why each text is not a valid JSON Schema of a tool; "" for a valid one. An empty text allows
+    any object.
+    """
     if sum(map(len, schemas)) <= INLINE_CHARS:
         return _problems_of(schemas)
     return await asyncio.get_running_loop().run_in_executor(_thread, _problems_of, schemas)
@@ -153,7 +156,7 @@ def _problems_of(schemas: Sequence[str]) -> tuple[str, ...]:
 
 
 def problem_of_schema(schema_json: str) -> str:
-    """Returns why a text is no JSON Schema of a tool; "" when it is. Costs what the text has. May run on any thread."""
+    """Returns why a text is not a JSON Schema of a tool; "" if it is. Costs linear time. May run on any thread."""
     if not schema_json:
         return ""
     try:
@@ -166,7 +169,7 @@ def problem_of_schema(schema_json: str) -> str:
 
 
 _known_problem = lru_cache(MAX_KNOWN)(problem_of_schema)
-"""The same tools come with each message and are offered at each step."""
+"""The same tools come with each message and each step."""
 
 
 def _problem_of_root(schema: dict[str, Any]) -> str:
@@ -186,7 +189,7 @@ def _problem_of_root(schema: dict[str, Any]) -> str:
 
 
 def _problem_of_node(node: dict[str, Any]) -> str:
-    """Returns what is wrong with the keywords of one schema; what is inside it may be any object."""
+    """Returns the problem with the keywords of one schema, without those of the schemas inside it; "" for none."""
     for key in node.keys() & _FORMS.keys():
         is_right, problem = _FORMS[key]
         if not is_right(node[key]):
@@ -201,7 +204,7 @@ def _problem_of_node(node: dict[str, Any]) -> str:
 
 
 def check_value(schema_json: str, value_json: str, max_steps: int) -> str:
-    """Returns what a model must change in a value; "" when it fits, or the schema is none. Any thread may call it.
+    """Returns what a model must change in a value; "" if it fits, or the schema is not one. May run on any thread.
 
     Raises:
         TooCostlyError: the check takes more steps, or goes deeper than the interpreter can.
@@ -218,11 +221,11 @@ def check_value(schema_json: str, value_json: str, max_steps: int) -> str:
 
 
 class TooCostlyError(Exception):
-    """A check exceeded its steps, or its depth."""
+    """A check exceeded its maximum of steps or depth."""
 
 
 class _Check:
-    """One check of a value. Odd schemas make it say nothing; none makes it fail."""
+    """One check of a value. An odd schema makes it report nothing; none makes it fail."""
 
     def __init__(self, root: Any, max_steps: int) -> None:
         self._root = root
@@ -230,7 +233,7 @@ class _Check:
         self._targets: dict[str, Any] = {}
 
     def problems(self, schema: Any, value: Any, path: str, depth: int) -> Iterator[str]:
-        """Yields what is wrong with a value, each problem after its path."""
+        """Yields the problems with a value, each after its path."""
         self._spend(1)
         if depth > MAX_DEPTH:
             raise TooCostlyError
@@ -242,7 +245,7 @@ class _Check:
             yield from self.problems(self._target(reference), value, path, depth + 1)
         if problem := self._of_itself(schema, value):
             yield _said(path, problem)
-            return  # what is inside a value of another type says nothing more
+            return  # the content of a value of another type says nothing more
         if isinstance(value, dict):
             yield from self._of_object(schema, value, path, depth)
         elif isinstance(value, list):
@@ -254,7 +257,7 @@ class _Check:
                 yield from self._of_choices(choices, value, path, depth)
 
     def _of_itself(self, schema: dict[str, Any], value: Any) -> str:
-        """Returns what is wrong with a value whatever is inside it."""
+        """Returns the problem with a value itself, whatever it contains; "" for none."""
         names = schema.get("type")
         types = [name for name in ([names] if isinstance(names, str) else _list(names)) if isinstance(name, str)]
         if types and not any(name not in _TYPES or _TYPES[name](value) for name in types):
@@ -320,12 +323,12 @@ class _Check:
 
 
 def _problem_of_object(text: str) -> str:
-    """Returns why a text is not a JSON object. Reads no values of a long one, so it costs little."""
+    """Returns why a text is not a JSON object. Does not decode the values of a long one, so it is cheap."""
     is_short = len(text) <= INLINE_CHARS
     try:
         value = msgspec.json.decode(text) if is_short else _object(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        if is_short or not isinstance(error, msgspec.ValidationError):  # of a short one, a number is out of range
+        if is_short or not isinstance(error, msgspec.ValidationError):  # a short one may have a number out of range
             return f"the arguments are not valid JSON: {error}"
         value = None
     return "" if isinstance(value, dict) else "the arguments are not a JSON object"
@@ -350,7 +353,7 @@ def _leads_somewhere(reference: str, root: dict[str, Any]) -> bool:
 
 
 def _target(reference: str, root: Any) -> Any:
-    """Returns what a JSON pointer in the document leads to; None when it is none, or leads nowhere."""
+    """Returns the target of a JSON pointer in the document; None if it is not a pointer, or has no target."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     node = root

@@ -45,7 +45,7 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools: tuple[str, ...] | None = None
     """Name patterns of server tools that it may use, such as "fs.*". Omitted: all; empty: none."""
     sender_names: bool = True
-    """Whether models are shown who wrote, where there is more than one sender."""
+    """Whether messages name their senders to models when there is more than one sender."""
     permissions: tuple[PermissionRule, ...] = ()
     """Like `[permissions]`, and placed after those rules; the last matching rule applies."""
 
@@ -55,7 +55,7 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Retries of a model call that failed before its first content: their number and pauses."""
+    """Retries of a model call that failed before its first content."""
 
     max_retries: Annotated[int, Meta(ge=0, le=20)] = 3
     """Further attempts with the same model after the first."""
@@ -76,7 +76,7 @@ class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class FileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which files on the server's disk a message may name, and how large a file may be."""
+    """The files on the server's disk that a message may name, and the maximum sizes of files."""
 
     roots: tuple[Path, ...] = ()
     """Folders whose files messages may name, and below which directories of sessions are. Empty: [what a server without
@@ -209,16 +209,16 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     host_messages: bool = True
     """Whether errors, aborts and compactions leave a HOST message in the conversation."""
     max_list_bytes: int = 4095 * 2**10
-    """Entries of the largest list that a caller gets without asking for pages. With the list's own fields, they stay
-    below the 4 MiB that a gRPC client takes by default."""
+    """Maximum size of the entries of a list that a caller gets without requesting pages. With the list's own fields,
+    they stay below the 4 MiB that a gRPC client accepts by default."""
     private_files: tuple[Path, ...] = ()
     """Files with secrets of the server, which messages may not name. They need not exist."""
     spool_folder: Path = Path()
-    """Where files without a name are made for bytes that are too many for the memory."""
+    """Folder of the nameless files for data that is too large for memory."""
     default_roots: tuple[Path, ...] = ()
     """Folders whose files may be read when the configuration names none: absolute, with links resolved."""
     written_roots: Mapping[Path, Path] = {}
-    """Maps names of roots that lead through links, as they are configured, to the roots."""
+    """Maps the configured names of roots that lead through links to the roots."""
 
     def roots(self, tenant: str) -> tuple[Path, ...]:
         """Returns the folders whose files a tenant's messages may name; empty when they may name none."""
@@ -244,7 +244,7 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
         return self.fallback_models if own is None else own
 
     def permission(self, agent: str, tool: str) -> PermissionAction:
-        """Returns whether an agent's calls of a tool are allowed, denied or ask a person."""
+        """Returns whether an agent's calls of a tool are allowed, denied or require a person's permission."""
         action = PermissionAction.ALLOW
         for rule in (*self.permissions, *self.agent(agent).permissions):
             if matches_glob((rule.pattern,), tool):

@@ -3,7 +3,7 @@
 Names and attributes that begin with `gen_ai.` follow the GenAI semantic conventions of OpenTelemetry as published in
 github.com/open-telemetry/semantic-conventions-genai in September 2026, which is after version 1.41 of the general
 conventions and has no version of its own. They are in development: a later version may rename them. Ours begin with
-`turnwire.`. Prompts and answers become attributes only where the configuration asks for it, in the JSON forms of the
+`turnwire.`. Prompts and answers become attributes only if the configuration says so, in the JSON forms of the
 conventions.
 """
 
@@ -66,8 +66,8 @@ _ROLES = {
 def turn_span(tracer: Tracer, turn: Turn) -> Span:
     """Starts the span of a turn that runs now.
 
-    It belongs to the call that sent the message, also when the turn waited in the queue, when the call has ended, and
-    after a restart: the turn is stored with the place of the call in its trace.
+    It belongs to the call that sent the message, even if the turn waited in the queue, the call has ended, or the
+    server was restarted: the turn is stored with the position of the call in its trace.
     """
     attributes = {
         "gen_ai.operation.name": "invoke_agent",
@@ -83,7 +83,7 @@ def turn_span(tracer: Tracer, turn: Turn) -> Span:
 
 
 def note_accepted(turn: Turn) -> None:
-    """Adds to the span of the call that sent a message what the message became."""
+    """Adds the session and turn of an accepted message to the span of the call that sent it."""
     current_span().set({"gen_ai.conversation.id": turn.session_id, "turnwire.turn.id": turn.turn_id})
 
 
@@ -105,7 +105,7 @@ def note_turn_end(span: Span, work: Work) -> None:
 
 
 def usage_attributes(usage: Usage | None) -> Attributes:
-    """Returns the tokens; those of the prompt include what a cache held, and those of the answer its reasoning."""
+    """Returns the tokens; those of the prompt include cached ones, and those of the answer its reasoning."""
     if usage is None:
         return {}
     return {
@@ -125,9 +125,9 @@ def chat_span(
     Args:
         tracer: Starts it.
         request: The request to the model.
-        model: The model that is asked now.
+        model: The called model.
         session_id: The conversation.
-        is_summary: Whether the model is asked for a summary of it and not for an answer.
+        is_summary: Whether the call is for a summary of it and not for an answer.
     """
     options = request.options
     attributes: Attributes = {
@@ -150,7 +150,7 @@ def chat_span(
 
 
 def note_provider(span: Span, provider: Provider) -> None:
-    """Adds whose form of the API is spoken, unless the provider's id says it already."""
+    """Adds the vendor of the API, unless the provider's id already names it."""
     vendor = _VENDORS_OF_APIS.get(provider.api)
     if vendor is not None and provider.provider_id not in _VENDORS:
         span.set({"gen_ai.provider.name": vendor})
@@ -165,7 +165,7 @@ def note_answer(
     failure: ProviderError | None = None,
     first_output_seconds: float | None = None,
 ) -> None:
-    """Adds what came back to the span of a model call.
+    """Adds the result of a model call to its span.
 
     Args:
         span: The span of the call.
@@ -173,7 +173,7 @@ def note_answer(
         answer: The message so far.
         finished: The end marker; None when it did not come.
         failure: The error that ended the answer early; None when the provider finished.
-        first_output_seconds: Until the first content; None when none came, or it was not measured.
+        first_output_seconds: Time until the first content; None when none came, or it was not measured.
     """
     run = answer.model_run
     span.set(
@@ -267,7 +267,7 @@ def _newest(messages: tuple[Message, ...]) -> str:
 
 
 def _forms(message: Message) -> Iterator[dict[str, Any]]:
-    """Yields a message, then the results of its calls as a message of the tools, as models are sent them."""
+    """Yields a message, then the results of its calls as a message of the tools, as models get them."""
     parts = [form for part in message.parts if (form := _part(part)) is not None]
     yield {"role": _ROLES.get(message.type, str(message.type)), "parts": parts}
     results = [

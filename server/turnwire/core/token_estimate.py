@@ -38,7 +38,7 @@ CALL_TOKENS = 16
 TOOL_TOKENS = 12
 """Tokens of the markup around a tool's definition."""
 TOOLS_TOKENS = 100
-"""Tokens of the instructions that a provider adds when a request has tools; between 10 and 500 were seen."""
+"""Tokens of the instructions that a provider adds when a request has tools; between 10 and 500 were observed."""
 IMAGE_TOKENS = 1600
 """Tokens of one image: the most that the common APIs count, whatever its size in bytes."""
 PDF_BYTES_PER_TOKEN = 16
@@ -46,7 +46,7 @@ PDF_BYTES_PER_TOKEN = 16
 PDF_MIN_TOKENS = 3000
 TEXT_FILE_BYTES_PER_TOKEN = 3
 OTHER_FILE_TOKENS = 40
-"""Tokens of the line that names a file that a model cannot be shown."""
+"""Tokens of the line that names a file which a model cannot see."""
 STATE_CHARS_PER_TOKEN = 5
 """Characters per token of sealed reasoning, which is base64 of encrypted text."""
 
@@ -72,10 +72,10 @@ def overhead_tokens(request: ProviderRequest) -> int:
 
 
 def correction_by(answer: Message, model: ModelRef) -> float | None:
-    """Returns the factor for estimates that one answer shows: the count divided by its estimate.
+    """Returns the correction factor that one answer shows: the provider's count divided by the estimate.
 
-    Bounded, so that one odd request (an image, a cut stream) does not spoil the next. None when the answer shows none
-    for this model.
+    Bounded, so that one unusual request (an image, a cut stream) does not spoil the next estimate. None when the answer
+    shows none for this model.
     """
     sent, run = answer.sent_context, answer.model_run
     counted = answer.usage.prompt_total if answer.usage is not None else None
@@ -97,7 +97,7 @@ def message_tokens(message: Message) -> int:
 
 
 def answer_tokens(message: Message) -> int:
-    """Returns the estimate for what a model wrote so far."""
+    """Returns the estimate for the text that a model has written so far."""
     return sum(map(_part_tokens, message.parts))
 
 
@@ -149,7 +149,7 @@ def _part_tokens(part: Part) -> int:
 
 
 def file_tokens(file: File) -> int:
-    """Returns the estimate for a file in the form in which a model is sent it."""
+    """Returns the estimate for a file in the form in which a model gets it."""
     mime = file.mime.lower()
     if mime.startswith("image/") and not mime.endswith("xml"):  # SVG is sent as text
         return IMAGE_TOKENS

@@ -172,7 +172,7 @@ async def test_permission_requests_of_all_tenants_together_have_a_bound() -> Non
     assert requests == ()
     assert [call.permission_id for _, call in message.tool_calls()] == [""] * 100
     assert {call.error for call in beyond.values()} == {
-        "the call was not run: too much waits in memory for the results of tool calls:"
+        "the call was not run: too many answers in memory wait for the results of tool calls:"
         f" limits.max_waiting_calls_bytes is {most}"
     }
 
@@ -218,7 +218,7 @@ async def test_of_a_tool_of_the_server_the_model_reads_that_its_result_was_left_
     [(_, call)] = calls.message.tool_calls()
     assert (call.status, call.output) == (ToolStatus.ERROR, None)
     assert call.error is not None
-    assert call.error.startswith("the call ran, and its result was left out: too much waits")
+    assert call.error.startswith("the call ran, and its result was left out: too many answers in memory wait")
     assert 0 < len(call.logs) < 20
 
 

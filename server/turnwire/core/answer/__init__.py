@@ -1,1 +1,1 @@
-"""A model's answer: asks for it, builds the message, and saves it while it streams."""
+"""A model's answer: calls the model, builds the message, and saves it while it streams."""

@@ -22,13 +22,13 @@ def with_cost(message: Message, providers: Providers) -> Message:
 def with_estimate(
     message: Message, providers: Providers, *, was_asked: bool, is_cut: bool, prompt_tokens: int | None = None
 ) -> Message:
-    """Returns a model's message with an estimate when its provider has not reported all that the call used.
+    """Returns a model's message with an estimate if its provider has not reported all that the call used.
 
     Args:
         message: The message, with its cost; not ended yet.
         providers: Know prices.
         was_asked: Whether a provider got the request; one that failed before its answer did not.
-        is_cut: Whether the end of the answer is missing: what was reported before may lack what came since.
+        is_cut: Whether the end of the answer is missing: an earlier report may lack the usage since.
         prompt_tokens: The estimate for the request; None takes that of the message.
     """
     reported = message.usage
@@ -44,7 +44,7 @@ def with_estimate(
 
 
 def _completed(reported: Usage, prompt_tokens: int, written_tokens: int) -> Usage:
-    """Returns the usage with the estimates for what was not reported, or was reported before all was written."""
+    """Returns the usage with estimates for what was not reported, or was reported before the answer was complete."""
     missing = written_tokens - (reported.generated_total or 0)
     if reported.prompt_total is None:
         reported = msgspec.structs.replace(reported, input_tokens=prompt_tokens)
@@ -61,6 +61,6 @@ def _cost(message: Message, usage: Usage, providers: Providers) -> int | None:
     model = ModelRef(run.provider_id, run.model_requested)
     try:
         return providers.cost_pico_usd(model, usage)
-    except Exception as error:  # an answer must not be lost for want of a price
+    except Exception as error:  # an answer must not be lost because its price is unknown
         log.error("price_not_found", provider=model.provider_id, model=model.model_id, exc_info=error)
         return None

@@ -1,8 +1,8 @@
 """Saves an answer while it streams: growing text at intervals, ended parts soon. The stream waits for neither.
 
-What is saved is a draft: what the answer got since the one before. Most answers end a moment after their last part, and
-the commit that ends the answer then has that part. A tool call is checked before its part ends, concurrently with the
-stream, so that no client sees a call wait that will not run.
+Each save is a draft: the changes since the previous one. Most answers end a moment after their last part, and the
+commit that ends the answer then has that part. A tool call is checked before its part ends, concurrently with the
+stream, so that no client sees a waiting call that will not run.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ ENDED_SECONDS = 0.005
 """Time that an ended part waits for the end of its answer, which mostly comes in the same packet or the next one."""
 
 SAVES_IN_STEP = 4
-"""Number of moments in an interval at which the drafts of all streams are saved, so that a transaction has those of
-many."""
+"""Number of moments in an interval at which the drafts of all streams are saved, so that one transaction has many
+drafts."""
 
 CallCheck = Callable[[ToolUse], Awaitable[str]]
 """Returns why a complete call cannot run; "" when it can."""
@@ -34,15 +34,15 @@ log = structlog.get_logger()
 class StepJournal:
     """Saves one message while it streams.
 
-    `_saving` is the commit under way: the next draft continues it, so there is one at a time. `_timer` is set while
-    a draft is due and none is under way, `_is_soon` while an ended part waits for it. `_unchecked` holds complete calls
-    in the order in which they ended; one task at a time, `_checking`, checks them. `_ended` has the parts whose end is
-    not on its way to the store. All are empty after `settle`, all but `_ended` after `finish`. Used on the event loop
-    only.
+    `_saving` is the commit being stored: the next draft continues it, so there is one at a time. `_timer` is set while
+    a draft is due and none is being stored, `_is_soon` while an ended part waits for it. `_unchecked` holds complete
+    calls in the order in which they ended; one task at a time, `_checking`, checks them. `_ended` has the ended parts
+    whose end is not being stored yet. All are empty after `settle`, all but `_ended` after `finish`. Used on the event
+    loop only.
     """
 
     def __init__(self, environment: Environment, tenant: str, stream: MessageStream, check: CallCheck) -> None:
-        """Takes whose session it is, the stream to save and the check of its calls.
+        """Takes the tenant of the session, the stream to save and the check of its calls.
 
         Nothing is saved before `note_change`.
         """
@@ -56,7 +56,7 @@ class StepJournal:
         self._timer: asyncio.TimerHandle | None = None
         self._is_soon = False
         self._ended: list[int] = []
-        self._is_over = False  # no draft is begun any more
+        self._is_over = False  # no further draft is begun
         self._interval = environment.settings.limits.flush_interval.total_seconds()
 
     def note_change(self) -> None:
@@ -73,8 +73,8 @@ class StepJournal:
     async def flush(self) -> None:
         """Saves unsaved changes and returns when they are durable. Safe to cancel.
 
-        When the end of the message tells which parts have ended, they are saved as open ones: no part is to be seen as
-        ended before its event.
+        After `finish`, the end of the message reports which parts have ended, so they are saved as open: no part may be
+        seen as ended before its event.
         """
         await self._wait()
         if self._stream.has_unsaved and self._saving is None:
@@ -87,7 +87,7 @@ class StepJournal:
         Ended parts that no save has are left to the end of the message, see `unpublished`.
 
         Raises:
-            Exception: what a check raised.
+            Exception: raised by a check.
         """
         if self._checking is not None:
             await self._checking
@@ -102,7 +102,8 @@ class StepJournal:
     async def settle(self) -> None:
         """Stops checks and the timer, and saves ended parts that wait. Idempotent.
 
-        What could not be saved counts as unsaved again. Unchecked calls stay open; the end of the message ends them.
+        Changes that could not be saved count as unsaved again. Unchecked calls stay open; the end of the message ends
+        them.
         """
         self._is_over = True
         self._unchecked.clear()
@@ -130,7 +131,7 @@ class StepJournal:
             await asyncio.wait((self._saving,))
 
     def _plan(self) -> None:
-        """Sets the timer of the next draft. Where saving takes long, the next one begins after it."""
+        """Sets the timer of the next draft. If saving takes long, the next draft begins after it."""
         if self._saving is not None or self._is_over:
             return
         loop = asyncio.get_running_loop()
@@ -170,7 +171,7 @@ class StepJournal:
         self._saving = None
         error = saving.exception()
         if error is not None:
-            # the end of the message writes all of it, so nothing is lost unless that fails too
+            # the end of the message writes everything, so nothing is lost unless that fails too
             log.warning("streaming_text_not_saved", message_id=self._stream.message_id, error=type(error).__name__)
             self._stream.give_back(draft, ended)
         self._plan()

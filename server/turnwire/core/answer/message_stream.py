@@ -75,9 +75,9 @@ class GrowingPart:
     _text: str = ""
     """The joined text of the deltas so far."""
     _deltas: list[str] = field(default_factory=list)
-    """Those behind it. A draft, several times a second, or a reader joins them."""
+    """The deltas after it. A draft, several times a second, or a reader joins them."""
     _saved: int = 0
-    """Characters that drafts have."""
+    """Number of characters in earlier drafts."""
 
     def add(self, text: str, size: int) -> None:
         """Adds a delta of `size` bytes."""
@@ -85,20 +85,20 @@ class GrowingPart:
         self.size += size
 
     def replace(self, text: str) -> None:
-        """Takes another text in place of all that came."""
+        """Replaces all text so far."""
         self._text = text
         self._deltas.clear()
         self.size, self._saved = len(text.encode()), 0
 
     def text(self) -> str:
-        """Returns all of the text so far: the same object until more comes, so that many readers hold it once."""
+        """Returns all of the text so far: the same object until more arrives, so that many readers share it."""
         if self._deltas:
             self._text = "".join((self._text, *self._deltas))
             self._deltas.clear()
         return self._text
 
     def take_draft(self, *, is_open: bool = False) -> DraftPart:
-        """Returns what is new of the part since the last call; when it is open, as if it had not ended."""
+        """Returns what is new in the part since the last call; with `is_open`, as if it had not ended."""
         text, saved = self.text(), self._saved
         self._saved = len(text)
         part = self.value(text[saved:])
@@ -107,7 +107,7 @@ class GrowingPart:
         return DraftPart(part, continues=saved > 0)
 
     def draft_anew(self) -> None:
-        """Makes the next draft have all of the part."""
+        """Makes the next draft contain the complete part."""
         self._saved = 0
 
     def value(self, text: str | None = None) -> Part:
@@ -167,7 +167,7 @@ class MessageStream:
         self._ended: list[int] = []
         self._unchecked: list[int] = []
         self.origin = ProviderOrigin("")
-        """The provider that answers, as failures name it. The caller sets it."""
+        """The provider that answers, as failures name it. Set by the caller."""
         self.size_bytes = 0
         """UTF-8 bytes of all parts so far."""
         self.finished: StepFinished | None = None
@@ -190,7 +190,7 @@ class MessageStream:
 
     @property
     def model(self) -> ModelRef:
-        """The model that was asked last."""
+        """The model of the newest attempt."""
         run = self._message.model_run
         return ModelRef(run.provider_id, run.model_requested) if run is not None else ModelRef("", "")
 
@@ -205,10 +205,10 @@ class MessageStream:
         return bool(self._parts)
 
     def begin_attempt(self, model: ModelRef) -> None:
-        """Records the model that is asked now.
+        """Records the model of an attempt that begins.
 
         Usage that a failed attempt reported stays until the next report, because it was consumed. Another model clears
-        it: another model's usage would be wrong here.
+        it: the usage would be wrong for that model.
         """
         self.finished = None
         run = self._message.model_run
@@ -217,7 +217,7 @@ class MessageStream:
             self._replace(model_run=run, usage=None)
 
     def note_sent(self, sent: SentContext) -> None:
-        """Records the request that is sent instead of the one that the message was created for."""
+        """Records the request that is sent in place of the one for which the message was created."""
         self._replace(sent_context=sent)
 
     def apply(self, item: StreamItem) -> None:
@@ -255,11 +255,10 @@ class MessageStream:
         return self._parts[index].value()
 
     def take_draft(self, untold: Collection[int] = ()) -> Draft:
-        """Returns what changed since the last call; the caller saves it.
+        """Returns the changes since the last call; the caller saves them.
 
         Args:
-            untold: Parts that have ended, and whose end comes with a later commit: they are saved as if they had not,
-                and count as changed.
+            untold: Ended parts whose end comes with a later commit: they are saved as open, and still count as changed.
         """
         parts = tuple(self._parts[index].take_draft(is_open=index in untold) for index in sorted(self._unsaved))
         self._unsaved.intersection_update(untold)
@@ -271,7 +270,7 @@ class MessageStream:
         return taken
 
     def take_unchecked(self) -> tuple[int, ...]:
-        """Returns the indexes of calls that are complete since this was last asked; each needs `end_call`."""
+        """Returns the indexes of the calls that were completed since the last call; each needs `end_call`."""
         taken, self._unchecked = tuple(self._unchecked), []
         return taken
 
@@ -280,22 +279,22 @@ class MessageStream:
 
         Args:
             index: The part.
-            problem: Why the call cannot run: its result. "" when it can.
-            now: When that was found.
+            problem: Why the call cannot run, which becomes its result; "" when it can.
+            now: When the check ended.
         """
         part = self._parts[index]
         part.problem, part.checked_at = join_surrogates(problem), now
         self._complete(part)
 
     def end_answer(self) -> None:
-        """Ends the calls that the provider left open in an answer that came to its end: nothing of them is missing."""
+        """Ends the calls that the provider left open in an answer that ended normally: nothing of them is missing."""
         if self.finished is not None and self.finished.reason in (FinishReason.STOP, FinishReason.TOOL_USE):
             for key, part in self._by_key.items():
                 if part.kind is ToolUse:
                     self._end(PartEnded(key))
 
     def give_back(self, draft: Draft, ended: Iterable[int]) -> None:
-        """Undoes a take after its save failed: the parts count as unsaved, the ended ones as still open."""
+        """Undoes a take after its save failed: the parts count as unsaved, the ended ones as open."""
         for changed in draft.parts:
             self._unsaved.add(changed.part.index)
             self._parts[changed.part.index].draft_anew()
@@ -387,7 +386,9 @@ class MessageStream:
         self._ended.append(part.index)
 
     def _growing(self, key: PartKey) -> GrowingPart | None:
-        """Returns the part of a key; None when there is none or it has ended, because an ended part never changes."""
+        """Returns the growing part of a key; None if it does not exist or has ended, because an ended part never
+        changes.
+        """
         part = self._by_key.get(key)
         return part if part is not None and not part.ended else None
 
@@ -396,5 +397,5 @@ class MessageStream:
 
 
 def _name(text: str) -> str:
-    """Returns a provider's word so that it can be stored and shown: one line, not long."""
+    """Returns a provider's word in a form that can be stored and shown: one line of limited length."""
     return one_line(join_surrogates(text[:MAX_NAME_CHARACTERS]), MAX_NAME_CHARACTERS)

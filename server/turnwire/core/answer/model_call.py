@@ -1,6 +1,6 @@
-"""One model call: attempts, waits and fallback models until content arrives or no model is left to ask.
+"""One model call: attempts, delays and fallback models until content arrives or no model is left.
 
-Only before its first content is a call repeated: text of two attempts is never joined. The same model is asked again
+A call is repeated only before its first content: text of two attempts is never joined. The same model is called again
 while its provider is busy or unreachable, then the configured fallback models, each with its own attempts.
 """
 
@@ -60,8 +60,8 @@ class ModelCall:
         turn: The turn that needs the answer.
         stream: Takes the answer.
         journal: Saves it.
-        slot: The place among concurrent model calls; held by the caller.
-        publish: Publishes to watchers that the call will be tried again.
+        slot: The slot among concurrent model calls; held by the caller.
+        publish: Publishes to watchers that the call will be retried.
         on_output: Called when the first content arrives.
         """
         self._turn = turn
@@ -78,7 +78,7 @@ class ModelCall:
         self.pending_notice: RetryScheduled | None = None
         """The event that announced the current wait; None when the call does not wait."""
         self.was_asked = False
-        """True once a provider is asked, until it fails before its first content: then it has used nothing."""
+        """True once a provider is called, until it fails before its first content: then it has used nothing."""
 
     async def run(
         self,
@@ -87,16 +87,16 @@ class ModelCall:
         models: tuple[ModelRef, ...],
         announced: asyncio.Future[Any],
     ) -> ProviderError | None:
-        """Asks the models in order until one answers.
+        """Calls the models in order until one answers.
+
+        The provider is called before the message is durable: a commit takes less time than the first token.
 
         Args:
-            request_to: Makes the request for an attempt; its model is replaced by the one that is asked. It is kept
+            request_to: Makes the request for an attempt; its model is replaced by the called one. The request is kept
                 until the provider has read it.
-            let_go: Called when nothing is kept of a request any more. Idempotent.
+            let_go: Called when nothing of a request is kept any more. Idempotent.
             models: The chosen one, then its fallbacks; at least one. Fallbacks that are not configured are skipped.
             announced: The commit that adds the message; no content is published before it is done.
-
-        The provider is asked before the message is durable: a commit takes less time than the first token.
 
         Returns:
             The error that ended the answer early; None when the provider finished.
@@ -150,7 +150,7 @@ class ModelCall:
         return notice
 
     async def _attempt(self, model: ModelRef, announced: asyncio.Future[Any]) -> ProviderError | None:
-        """Asks one model once. Returns the error that ended the answer early."""
+        """Calls one model once. Returns the error that ended the answer early."""
         self._stream.begin_attempt(model)
         self._request = await self._request_to(model)
         self._started_at, self._first_output_at = asyncio.get_running_loop().time(), None
@@ -198,7 +198,7 @@ class ModelCall:
         return None
 
     async def _prepared(self, provider: Provider, model: ModelRef) -> PreparedRequest:
-        """Returns the request of this attempt in the provider's form. It is not kept here any longer."""
+        """Returns the request of this attempt in the provider's form, and keeps the request itself no longer."""
         request, self._request = self._request, None
         assert request is not None
         prepared = await prepare_request(self._environment, self._turn, provider, request=request, model=model)
@@ -242,14 +242,14 @@ async def prepare_request(
     model: ModelRef,
     unsaved: Mapping[str, bytes] = {},
 ) -> PreparedRequest:
-    """Returns a request as a provider gets it. Costs what is new since the session's last one. Safe to cancel.
+    """Returns a request in the form of its provider. Costs what is new since the session's last one. Safe to cancel.
 
     Args:
         environment: Ports and settings.
-        turn: The turn that asks.
+        turn: The turn that needs the answer.
         provider: The provider.
         request: The request, without the bytes of its files; its model is replaced.
-        model: The model that is asked.
+        model: The called model.
         unsaved: Files that are not stored, by hash.
 
     Raises:
@@ -269,11 +269,11 @@ async def prepare_request(
 
 
 PASSING = (ProviderRateLimited, ProviderUnavailable, ProviderTimeout, ProviderStreamCut, ProviderStreamFailed)
-"""Errors that may pass soon. A refused request, a full context or an answer over a limit fails again."""
+"""Errors that may pass soon. A rejected request, a full context or an answer over a limit would fail again."""
 
 
 def delay_before_retry(retries: Retries, error: ProviderError, attempt: int) -> timedelta | None:
-    """Returns how long to wait before the same model is asked again; None when it is not asked again.
+    """Returns the delay before the same model is called again; None if it is not called again.
 
     Args:
         retries: The limits.
@@ -290,10 +290,10 @@ def delay_before_retry(retries: Retries, error: ProviderError, attempt: int) -> 
 
 
 def note_long_wait(retries: Retries, error: ProviderError) -> None:
-    """Puts in an error how long its provider asks to wait, and the limit, if that is longer than the limit."""
+    """Adds to an error the delay that its provider requested, and the limit, if the delay is longer than the limit."""
     if _waits_too_long(retries, error) and error.retry_after is not None:
         asked, limit = error.retry_after.total_seconds(), retries.longest_delay_seconds
-        error.message += f"; it asks to wait {asked:g} seconds, longer than retries.longest_delay_seconds ({limit:g})"
+        error.message += f"; it requests a delay of {asked:g} seconds, above retries.longest_delay_seconds ({limit:g})"
         error.metadata |= {
             "retryAfterSeconds": f"{asked:g}",
             "limit": "retries.longest_delay_seconds",

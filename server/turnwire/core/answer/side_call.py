@@ -42,18 +42,18 @@ class SideCall:
         )
         self._was_asked = False
         self.answer: Message | None = None
-        """The answer with what it has used, also of a call that failed or was cancelled; None before."""
+        """The answer with its usage, also of a call that failed or was cancelled; None before the call."""
 
     @property
     def has_used(self) -> bool:
-        """Whether the call has used something, as far as that is known."""
+        """Whether the call has used something, as far as known."""
         return self._was_asked or (self.answer is not None and self.answer.usage is not None)
 
     async def ask(self, instruction: str, words: str, max_tokens: int) -> StepFinished:
-        """Asks the model, and returns the end marker. Cancelling this ends the HTTP request at once.
+        """Calls the model, and returns the end marker. Cancelling this ends the HTTP request at once.
 
         Raises:
-            ProviderError: the model could not be asked, or did not end its answer.
+            ProviderError: the model could not be called, or did not end its answer.
         """
         environment, stream, started_at = self._environment, self._stream, asyncio.get_running_loop().time()
         request = ProviderRequest(

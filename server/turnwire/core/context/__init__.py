@@ -1,1 +1,1 @@
-"""The context that a model is sent: the pure assembly, its digests and estimates, and compaction."""
+"""The context that a model gets: the pure assembly, its digests and estimates, and compaction."""

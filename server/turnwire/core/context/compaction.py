@@ -4,7 +4,7 @@ The summary is stored as a message of its own; the messages that it covers stay 
 the stored messages alone what is sent in their place.
 
 A cut is between messages: a tool call has its result in the same message, so the two stay together. The cut is before a
-user message, so that it divides no turn. Only when the running turn alone is too long, the cut is between two of its
+user message, so that it divides no turn. Only if the running turn alone is too long, the cut is between two of its
 steps; its user message then stays, word for word, after the summary, and so do those that joined it.
 """
 
@@ -50,9 +50,11 @@ DEFAULT_ANSWER_TOKENS = 4096
 DEFAULT_ANSWER_SHARE = 1 / 8
 """Largest share of the window for such an answer."""
 MAX_ANSWER_SHARE = 1 / 2
-"""Largest share of the window for any answer, whatever the caller's limit, so that some is left for a conversation."""
+"""Largest share of the window for any answer, whatever limit the caller sets, so that some is left for a conversation.
+"""
 MIN_PROMPT_SHARE = 1 / 4
-"""Smallest share of the fillable part for the prompt: a low threshold and a long answer must not compact every step."""
+"""Smallest share of the fillable part for the prompt, so that a low threshold and a long answer do not compact every
+step."""
 MAX_SUMMARY_TOKENS = 4096
 """Maximum tokens of a summary that replaces older messages."""
 SUMMARY_SHARE = 1 / 10
@@ -62,17 +64,17 @@ MIN_GAIN = 2
 
 
 class Allowance(Struct, frozen=True, kw_only=True):
-    """Shares of the context window of a model, in estimated tokens."""
+    """The division of a model's context window, in estimated tokens."""
 
     window: int
     answer: int
     """Tokens for the answer."""
     prompt: int
-    """A longer request is compacted."""
+    """Size above which a request is compacted."""
     keep: int
     """Largest size of the request after compaction, including the summary."""
     summary: int
-    """The longest summary."""
+    """Size of the longest summary."""
 
 
 class Cut(Struct, frozen=True):
@@ -82,15 +84,15 @@ class Cut(Struct, frozen=True):
     """As they were sent, in order; an earlier summary comes first. Excludes the questions of a divided turn."""
     through_message_id: str
     questions: tuple[Message, ...] = ()
-    """The user message of the running turn, and those that came during it, when the cut is in the middle of it."""
+    """The user message of the running turn, and those that joined it, when the cut divides that turn."""
 
 
 def allowance(window: int, turn: Turn, settings: CompactionSettings) -> Allowance:
-    """Returns how a window is divided.
+    """Returns the division of a window.
 
     Args:
         window: The model's context window in tokens.
-        turn: The turn; its output limit is what the answer may take.
+        turn: The turn, whose output limit bounds the answer.
         settings: The threshold and the share to keep.
     """
     asked = turn.options.max_output_tokens
@@ -102,7 +104,7 @@ def allowance(window: int, turn: Turn, settings: CompactionSettings) -> Allowanc
         window=window,
         answer=answer,
         prompt=prompt,
-        # less than fills it, or the next step would be compacted again at once
+        # less than the limit, or the next step would be compacted again at once
         keep=min(int(settings.keep * window), prompt * 3 // 4),
         summary=int(min(MAX_SUMMARY_TOKENS, window * SUMMARY_SHARE)),
     )
@@ -111,7 +113,7 @@ def allowance(window: int, turn: Turn, settings: CompactionSettings) -> Allowanc
 def choose_cut(
     messages: Sequence[Message], turn: Turn, allowed: Allowance, fixed: int, tokens_of: Callable[[Message], int]
 ) -> Cut | None:
-    """Returns where to cut, keeping as much as allowed; None when no cut would gain enough.
+    """Returns the cut that keeps as much as allowed; None when no cut would gain enough.
 
     Args:
         messages: The messages of the request, in order.
@@ -135,7 +137,7 @@ def choose_cut(
         best, best_kept = place, fixed + total - covered
         if best_kept <= allowed.keep:
             return best.cut(body)
-    # the shortest possible form; when even that does not fit, no summary is made and the provider refuses the request
+    # the shortest possible request; if even that does not fit, no summary is made and the provider rejects the request
     return best.cut(body) if best is not None and best_kept + allowed.answer <= allowed.window else None
 
 
@@ -151,11 +153,11 @@ class _Place(Struct, frozen=True):
 
 
 def _places_between_turns(body: Sequence[Message], turn: Turn) -> Iterator[_Place]:
-    """Yields the places that divide no turn and keep the newest user message, from the oldest to the newest."""
+    """Yields the cuts that divide no turn and keep the newest user message, oldest first."""
     last_of = {message.turn_id: index for index, message in enumerate(body) if message.turn_id}
     last_of[turn.turn_id] = len(body)  # the running turn continues after its last message
     begun = 0
-    """The latest end of the turns that began before the place."""
+    """The latest end of the turns that began before the cut."""
     for at in range(1, _newest_question(body) + 1):
         before = body[at - 1]
         if before.turn_id and before.compaction is None:
@@ -165,9 +167,9 @@ def _places_between_turns(body: Sequence[Message], turn: Turn) -> Iterator[_Plac
 
 
 def _places_between_steps(body: Sequence[Message], turn: Turn) -> Iterator[_Place]:
-    """Yields the places after steps of the running turn, from the oldest to the newest.
+    """Yields the cuts after steps of the running turn, oldest first.
 
-    Yields nothing when the last step is paused, which must be sent back. Steps with sealed reasoning are covered
+    Yields nothing when the last step is paused, because it must be sent back. Steps with sealed reasoning are covered
     together or not at all: the reasoning of each is valid only after that of the others.
     """
     asked = [at for at, message in enumerate(body) if message.message_id == turn.user_message_id]
@@ -211,15 +213,15 @@ class Plan(Struct, frozen=True):
 
 
 async def plan_before_step(environment: Environment, draft: RequestDraft) -> Plan | None:
-    """Returns what to summarise before a request is sent; None when it fits, or compaction is off or would not help.
+    """Returns what to summarise before a request is sent; None if it fits, or compaction is off or would not help.
 
-    A model with an unknown window gets the whole request; its provider refuses one that is too long.
+    A model with an unknown window gets the complete request; its provider rejects one that is too long.
 
     Raises:
         UnknownModel: the configuration no longer has this model, which can happen after a restart.
         StorageError: the session could not be read.
     """
-    with contextlib.suppress(ProviderError):  # the model call reports why the model cannot be asked
+    with contextlib.suppress(ProviderError):  # the model call reports why the model cannot be called
         environment.providers.check(draft.turn.model)
         await environment.providers.get(draft.turn.model.provider_id)
     window = environment.providers.context_window_tokens(draft.turn.model)
@@ -249,7 +251,7 @@ async def plan_after_refusal(environment: Environment, draft: RequestDraft) -> P
 
 
 def _cut(draft: RequestDraft, allowed: Allowance, scale: float = 1.0) -> Cut | None:
-    """Returns where to cut. Looks at all messages, so it runs on a thread; a request that is too long is rare."""
+    """Returns where to cut. Reads all messages, so it runs on a thread; a request that is too long is rare."""
     return choose_cut(
         draft.request.messages,
         draft.turn,
@@ -272,9 +274,9 @@ class Compactor:
         self._environment = environment
         self._turn = turn
         self.paid: list[Message] = []
-        """Summaries that cost something, failed ones included: their usage is counted in the turn's."""
+        """Summaries with usage, failed ones included: it counts in the turn's totals."""
         self.pending_notice: CompactionStarted | None = None
-        """The event that announced the summary that is being written now; None when none is."""
+        """The event that announced the summary being written; None when none is."""
 
     async def compact(self, draft: RequestDraft, plan: Plan) -> bool:
         """Summarises the older messages and stores the summary; returns when that is durable.
@@ -282,7 +284,7 @@ class Compactor:
         Cancelling this ends the model call, and nothing is stored.
 
         Returns:
-            False when there is no usable summary; the conversation is as before.
+            False without a usable summary; the conversation is unchanged.
 
         Raises:
             StorageError: the summary could not be stored.
@@ -375,7 +377,7 @@ class Compactor:
         )
 
     async def _measured(self, summary: Message, draft: RequestDraft) -> Message:
-        """Returns a summary that says how many messages it replaces, and how long the request is with it."""
+        """Returns a summary with the number of messages that it replaces, and the size of the request with it."""
         if summary.compaction is None:
             raise TypeError(f"{summary.message_id} is not a summary")
         after = await compute(partial(draft.with_history, (*draft.history, summary)), draft.history)
@@ -389,7 +391,7 @@ def _through(history: Sequence[Message], cut: Cut) -> str:
     """Returns the last message that the new summary covers; never one before the end of the current summary.
 
     The question of a divided turn is sent after the summary of its steps, but comes before them in the conversation. A
-    summary through the question alone would let those steps be sent again.
+    summary that ended at the question would let those steps be sent again.
     """
     at = standing_summary(history)
     standing = history[at].compaction if at is not None else None

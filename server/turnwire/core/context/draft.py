@@ -36,7 +36,7 @@ class RequestDraft(Struct, frozen=True, kw_only=True):
     correction: float
     """Factor that corrects estimates for this model."""
     size_bytes: int
-    """About how much memory it takes on its way to a model."""
+    """Approximate memory while it is sent to a model, in bytes."""
 
     @property
     def tokens(self) -> int:
@@ -53,7 +53,7 @@ class RequestDraft(Struct, frozen=True, kw_only=True):
         return max(self.tokens - sum(map(self.tokens_of, self.request.messages)), 0)
 
     def sent_to(self, model: ModelRef) -> SentContext:
-        """Returns what is recorded when this model was asked: the turn's model or a fallback."""
+        """Returns what is recorded of a request to this model: the turn's model or a fallback."""
         if model == self.turn.model:
             return self.sent
         compared = sent_context(self.prefix, self.history, model)
@@ -73,8 +73,8 @@ async def draft_request(
     Args:
         environment: Ports and settings.
         turn: The turn.
-        toolbox: The tools; open them before, for that may take seconds.
-        further: Messages behind those of the conversation.
+        toolbox: The tools, opened before this call, because that may take seconds.
+        further: Messages after those of the conversation.
 
     Raises:
         SessionNotFound, ConversationTooLarge, StorageError: the conversation could not be read.

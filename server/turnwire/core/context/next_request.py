@@ -12,13 +12,13 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import Turn
 
 MAX_FAILED_SUMMARIES = 2
-"""Maximum failed summaries of one turn: a model that never writes a usable one would be paid at each step. After that,
-requests are sent as they are, and the provider refuses those that are too long."""
+"""Maximum failed summaries of one turn: a model that never writes a usable one would cost money at each step. After
+that, requests are sent as they are, and the provider rejects those that are too long."""
 
 
 KEPT_SETTINGS_BYTES = 32 * 1024
 """Maximum size of a system prompt and tools that a running turn keeps in memory. Larger ones are read again for each
-request of the turn. A waiting turn takes about as much by itself."""
+request of the turn. A waiting turn takes about as much anyway."""
 
 
 class StepRequests:
@@ -40,10 +40,10 @@ class StepRequests:
         self._summaries = summaries
         self._failed = 0
         self.is_compacted = False
-        """Whether the conversation was summarised for the request that was made last."""
+        """Whether the conversation was summarised for the newest request."""
         self.place = PromptPlace(environment.prompts, turn.tenant)
-        """The memory reserved for the last request, held until it is released. While a request is made, the reservation
-        is as large as the conversation that was read for it."""
+        """The memory reserved for the newest request, held until it is released. While a request is made, the
+        reservation is as large as the conversation that was read for it."""
 
     def kept(self, turn: Turn) -> Turn:
         """Returns the turn as it is kept while it runs."""
@@ -59,13 +59,13 @@ class StepRequests:
 
     @property
     def pending_notice(self) -> CompactionStarted | None:
-        """The event that announced the summary that is being written now; None when none is."""
+        """The event that announced the summary being written; None when none is."""
         return self._compactor.pending_notice
 
     async def next(self) -> RequestDraft:
-        """Returns the request for the next step; compacts the conversation first when it would not fit.
+        """Returns the request for the next step; compacts the conversation first if it would not fit.
 
-        Waits for its place. Safe to cancel.
+        Waits for its reservation. Safe to cancel.
 
         Raises:
             ConversationTooLarge: the request is larger than all prompts together may be.
@@ -81,11 +81,11 @@ class StepRequests:
         return self._placed(draft)
 
     async def again(self) -> RequestDraft:
-        """Returns the request for the same step anew, for another attempt; otherwise like `next`."""
+        """Returns a new request for the same step, for another attempt; otherwise like `next`."""
         return self._placed(await self._draft())
 
     async def shorter(self) -> RequestDraft | None:
-        """Returns a shorter request for the last one, which its provider found too long.
+        """Returns a shorter request in place of the last one, which its provider rejected as too long.
 
         None when the conversation was already compacted for it, or when compaction is off or would not help. Otherwise
         like `next`.
@@ -108,9 +108,9 @@ class StepRequests:
         return is_done
 
     async def _draft(self) -> RequestDraft:
-        """Returns the draft, which has a place. While it waits for one, nothing of the conversation is kept here."""
+        """Returns the draft with its reservation. While it waits for one, nothing of the conversation is kept here."""
         environment, session_id = self._environment, self._turn.session_id
-        kept = None if self.is_header else await self._read()  # may take seconds, so it has no place yet
+        kept = None if self.is_header else await self._read()  # may take seconds, so nothing is reserved yet
         tenant, prompt_bytes = self._turn.tenant, 0
         while True:
             size = environment.conversations.bytes_of(tenant, session_id)
@@ -127,7 +127,7 @@ class StepRequests:
             del turn, toolbox, draft
 
     async def _read(self) -> tuple[Turn, Toolbox]:
-        """Returns the whole turn and its tools."""
+        """Returns the complete turn and its tools."""
         environment, turn = self._environment, self._turn
         if self.is_header:
             turn = await environment.store.of(turn.tenant).turn(turn.session_id, turn.turn_id)
@@ -135,12 +135,12 @@ class StepRequests:
         return turn, await open_toolbox(turn.tools, settings, turn.agent, environment.tools)
 
     def _placed(self, draft: RequestDraft) -> RequestDraft:
-        """Returns the draft; its place is as large as its prompt from now on."""
+        """Returns the draft; shrinks its reservation to the size of its prompt."""
         self.place.shrink(draft.size_bytes)
         return draft
 
 
 def settings_bytes(turn: Turn) -> int:
-    """Returns about how much memory the system prompt and the tools of a turn take."""
+    """Returns the approximate memory of the system prompt and the tools of a turn, in bytes."""
     texts = [text for tool in turn.tools for text in (tool.name, tool.description, tool.input_schema_json)]
     return sum(map(sys.getsizeof, (turn.system, *texts)))

@@ -1,4 +1,4 @@
-"""Asking a model to summarise a conversation.
+"""Asks a model to summarise a conversation.
 
 It gets the conversation as text. What people and models wrote is complete. Tool arguments, tool results and attachments
 are shortened, because they fill most of a context and are rarely needed again. Reasoning is left out.
@@ -57,16 +57,16 @@ REQUEST_TO_GO_ON = (
 INPUT_SHARE = 0.75
 """Share of the summarising model's window for the text of one request: the estimate may be far off."""
 UNKNOWN_WINDOW_TOKENS = 32_000
-"""Assumed for a model whose window is unknown; nearly all have more."""
+"""Assumed window of a model whose window is unknown; nearly all have more."""
 MIN_CHUNK_TOKENS = 200
 REASONING_FACTOR = 3
-"""Factor on the token limit of a model that wrote nothing within it; together with the input this still fits."""
+"""Factor on the token limit for a model that wrote nothing within it; together with the input this still fits."""
 TOLERATED_LENGTH = 2
-"""Greatest length of a summary, as a multiple of its limit, by the estimate; of a longer one the middle is cut out."""
+"""Factor by which a summary may exceed its limit, by the estimate, before its middle is cut out."""
 MAX_CALLS = 100
-"""Model calls of one summary. A million tokens take 63 of a model with a window of 32,000."""
+"""Maximum model calls for one summary. A million tokens take 63 of a model with a window of 32,000."""
 MAX_SHRINKS = 3
-"""Number of times that a text that was too long for the model is halved."""
+"""Maximum number of times that a text too long for the model is halved."""
 
 
 class Summariser:
@@ -85,14 +85,14 @@ class Summariser:
         self._max_tokens = max_tokens
         self._answers: list[Message] = []
         self.run = ModelRun(provider_id=model.provider_id, model_requested=model.model_id)
-        """The model that was asked, and the one that answered."""
+        """The called model, and the one that answered."""
 
     def paid(self) -> Totals:
-        """Returns what all calls have used so far, including failed and cut ones."""
+        """Returns the usage of all calls so far, including failed and cut ones."""
         return totals_of(self._answers)
 
     def estimate(self) -> Estimate | None:
-        """Returns what all calls have used so far, estimates included; None when providers reported all of it."""
+        """Returns the usage of all calls so far, estimates included; None when providers reported all of it."""
         if all(answer.estimate is None for answer in self._answers):
             return None
         totals = totals_of([_estimated(answer) for answer in self._answers])
@@ -107,7 +107,7 @@ class Summariser:
             window: The model's context window in tokens; None when it is unknown.
 
         Raises:
-            ProviderError: the model could not be asked, or wrote no usable summary.
+            ProviderError: the model could not be called, or wrote no usable summary.
         """
         entries = transcript(messages, files)
         limit = int((window or UNKNOWN_WINDOW_TOKENS) * INPUT_SHARE) - 2 * self._max_tokens - text_tokens(INSTRUCTION)
@@ -155,7 +155,7 @@ class Summariser:
 
 
 def _estimated(answer: Message) -> Message:
-    """Returns an answer with its estimate in place of what its provider reported."""
+    """Returns an answer with its estimate in place of its reported usage."""
     estimate = answer.estimate
     if estimate is None:
         return answer
@@ -188,7 +188,7 @@ def transcript(messages: Sequence[Message], files: Mapping[str, bytes]) -> tuple
 
 
 def chunks(entries: Sequence[str], max_tokens: int) -> Iterator[str]:
-    """Yields the entries joined in order, each time as many as fit an estimate of tokens.
+    """Yields the entries joined in order, as many at a time as fit an estimate of tokens.
 
     An entry that is too long by itself loses its middle: the beginning and the end of a long text say most.
     """

@@ -1,4 +1,4 @@
-"""The conversations of live sessions: their messages as they were committed, and what requests are made of.
+"""The conversations of live sessions: their committed messages, and the intermediate results of their requests.
 
 Start with `conversations.py`.
 """

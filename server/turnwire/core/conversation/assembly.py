@@ -1,7 +1,7 @@
-"""Assembles what a model is sent: a pure function of the conversation and the turn's settings.
+"""Assembles the request to a model: a pure function of the conversation and the turn's settings.
 
-Stored messages never change. What must not be sent is left out here, and a repair records each omission. Host messages
-are never sent. Summarised messages are left out too; their summary replaces them.
+Stored messages never change. Content that must not be sent is left out here, and a repair records each omission. Host
+messages are never sent. Summarised messages are left out too; their summary replaces them.
 """
 
 import itertools
@@ -48,7 +48,7 @@ SUMMARY_TAG = "conversation_summary"
 
 
 class Assembled(Struct, frozen=True):
-    """A request, and how it differs from what is stored."""
+    """A request, and its differences from what is stored."""
 
     request: ProviderRequest
     repairs: tuple[Repair, ...]
@@ -56,7 +56,7 @@ class Assembled(Struct, frozen=True):
 
 
 class _Before(Struct, frozen=True, gc=False):
-    """Counts of everything that comes before a message of the conversation."""
+    """The lengths of everything before a message of the conversation."""
 
     pinned: int
     rest: int
@@ -72,15 +72,15 @@ class Measured(Struct, frozen=True, gc=False):
     tokens: int
     """The estimate for them."""
     body_bytes: int
-    """About what they take in a body."""
+    """Their approximate size in a body."""
 
 
 class Assembly:
-    """The part of a session's conversation that is sent, with its measures, from one request to the next.
+    """The part of a session's conversation that is sent, with its measures, kept from one request to the next.
 
-    The caller gives how many messages are the same as before; the assembly is cut behind them, and continues there.
-    `_before` has an entry for each message of the conversation, `_measured` one for each message of the request, and
-    one before them. Made anew from the whole conversation it says the same.
+    The caller says how many messages are unchanged; the assembly is cut after them, and continues there. `_before` has
+    an entry for each message of the conversation, `_measured` one for each message of the request, and one before them.
+    An assembly made anew from the complete conversation gives the same result.
     """
 
     def __init__(self) -> None:
@@ -91,24 +91,25 @@ class Assembly:
         self._stand_in: Message | None = None
         """The summary as it is sent."""
         self._is_naming = False
-        """Whether the kept messages have the names of their senders."""
+        """Whether the kept messages begin with the names of their senders."""
         self._before: list[_Before] = []
         self._pinned: list[Message] = []
         """Covered messages that are sent word for word nevertheless."""
         self._rest: list[Message] = []
         self._repairs: list[Repair] = []
         self._named_bytes = 0
-        """The texts that were written anew with a name before them."""
+        """Bytes of the texts that were rewritten with a name before them."""
         self._measured = [Measured(NO_MESSAGES, 0, 0)]
         self._hashes = ("", "")
         """Hashes of the system prompt and the tools with which `_changed` was computed."""
         self._changed: dict[str, int] = {}
-        """The answers that other content precedes now, with their places in the request."""
+        """Answers whose preceding content has changed, with their indexes in the request."""
 
     def new_messages(self, history: Sequence[Message], same: int) -> Sequence[Message]:
-        """Returns which messages of a conversation `assemble` looks at for longer than a moment.
+        """Returns the messages of a conversation whose content `assemble` reads.
 
-        All of them when there may be another summary or another speaker, which change what is sent of all.
+        These are all of them when there may be another summary or another speaker, which affect how every message is
+        sent.
         """
         new = history[min(same, len(self._before)) :]
         is_usual = all(message.compaction is None and self._speakers.knows(message) for message in new)
@@ -128,11 +129,11 @@ class Assembly:
 
         Args:
             history: The session's messages in order, without queued ones.
-            same: How many of the first messages are the same as in the call before, the same objects.
+            same: Number of the first messages that are the same objects as in the previous call.
             turn: The turn that runs.
             system: System prompt; "" for none.
             tools: Tools that the model may call; None for the client's tools alone.
-            names_senders: Whether user messages say who wrote them, when there is more than one sender.
+            names_senders: Whether user messages name their senders when there is more than one.
         """
         same = self._look(history, same, names_senders)
         for message in history[same:]:
@@ -148,19 +149,19 @@ class Assembly:
         return Assembled(request, tuple(self._repairs))
 
     def prefix(self) -> Prefix:
-        """Returns the digests of the request that was assembled last."""
+        """Returns the digests of the newest request."""
         return Prefix(*self._hashes, tuple(measured.link for measured in self._measured))
 
     def changed(self) -> frozenset[str]:
-        """Returns what `prefix_changed` does, of the request that was assembled last."""
+        """Returns `ProviderRequest.prefix_changed` for the newest request."""
         return frozenset(self._changed)
 
     def tokens(self, request: ProviderRequest) -> int:
-        """Returns the estimate for the request that was assembled last; see `estimate_tokens`."""
+        """Returns the estimate for the newest request; see `estimate_tokens`."""
         return overhead_tokens(request) + self._measured[-1].tokens
 
     def body_bytes(self, request: ProviderRequest) -> int:
-        """Returns about how much memory the request that was assembled last takes on its way to a model."""
+        """Returns the approximate memory of the newest request while it is sent, in bytes."""
         tools = sum(memory_bytes(tool.description) + memory_bytes(tool.input_schema_json) for tool in request.tools)
         return memory_bytes(request.system) + tools + self._measured[-1].body_bytes
 
@@ -170,7 +171,7 @@ class Assembly:
         return _MESSAGE_BYTES * len(self._before) + self._named_bytes
 
     def _look(self, history: Sequence[Message], same: int, names_senders: bool) -> int:
-        """Finds out what all of the conversation decides. Returns from where messages are to be taken."""
+        """Determines what depends on the complete conversation. Returns the index of the first message to take."""
         same = min(same, len(self._before))
         first = same
         if not self._speakers.are_of(same):
@@ -198,7 +199,7 @@ class Assembly:
         del self._before[same:], self._pinned[before.pinned :], self._rest[before.rest :]
         del self._repairs[before.repairs :]
         self._named_bytes = before.named_bytes
-        # what comes before the kept messages is there as a whole when any of them is
+        # if any message is kept, all that comes before the kept messages is complete
         self._cut_measures(before.rest + (len(self._pinned) + (self._stand_in is not None)) if same else 0)
 
     def _cut_measures(self, length: int) -> None:
@@ -208,7 +209,7 @@ class Assembly:
             self._changed.popitem()
 
     def _begin_with(self, history: Sequence[Message], summary_at: int) -> None:
-        """Finds what a summary covers; True for messages that are sent word for word nevertheless."""
+        """Determines the messages that a summary covers; True for those that are sent word for word nevertheless."""
         summary, through = history[summary_at], last_covered(history, summary_at)
         if through is None:
             raise TypeError(f"{summary.message_id} is not a summary of messages before it")
@@ -222,7 +223,7 @@ class Assembly:
         self._stand_in = _stand_in(summary, questions=len(questions))
 
     def _take(self, message: Message) -> None:
-        """Decides what of the next message is sent."""
+        """Decides what is sent of the next message."""
         first_repair = len(self._repairs)
         self._before.append(_Before(len(self._pinned), len(self._rest), first_repair, self._named_bytes))
         if message.compaction is not None:
@@ -241,7 +242,7 @@ class Assembly:
                 (self._pinned if message.message_id in self._covered else self._rest).append(kept)
 
     def _messages(self) -> tuple[Message, ...]:
-        """Returns what comes before the kept messages, and these: system messages, the summary, the open questions."""
+        """Returns the messages of the request: system messages, the summary, open questions, then the kept messages."""
         if self._stand_in is None:
             return tuple(self._rest)
         systems = (message for message in self._pinned if message.type is MessageType.SYSTEM)
@@ -252,7 +253,7 @@ class Assembly:
         """Measures the messages of a request that are not measured yet."""
         hashes = (system_digest(request.system), tools_digest(request.tools))
         measured, count = self._measured, len(self._measured) - 1
-        if hashes != self._hashes:  # whether answers stand on changed ground depends on both
+        if hashes != self._hashes:  # they decide which answers follow changed content
             self._hashes = hashes
             self._changed.clear()
             self._note_changed(request.messages[:count], 0)
@@ -263,11 +264,11 @@ class Assembly:
         self._note_changed(request.messages[count:], count)
 
     def _note_changed(self, messages: Sequence[Message], first: int) -> None:
-        """Notes which of some messages are answers that other content precedes now.
+        """Records the answers among some messages whose preceding content has changed.
 
         Args:
             messages: The messages, which are measured.
-            first: The place of the first one in the request.
+            first: Index of the first one in the request.
         """
         prefix = Prefix(*self._hashes, ())
         for at, message in enumerate(messages, first):
@@ -276,7 +277,7 @@ class Assembly:
 
 
 def _options_of_step(turn: Turn, history: Sequence[Message]) -> GenerationOptions:
-    """Returns the options of the next step: a call is forced in the first alone, or the turn would not end."""
+    """Returns the options of the next step: a call is forced only in the first one, or the turn would not end."""
     choice = turn.options.tool_choice
     if choice is None or (later := choice.after_first_step()) is choice:
         return turn.options
@@ -287,10 +288,10 @@ def _options_of_step(turn: Turn, history: Sequence[Message]) -> GenerationOption
 
 
 def _pinned_questions(covered: Sequence[Message], summary: Message) -> frozenset[str]:
-    """Returns the users' messages of the turn that made the summary, when the cut is in the middle of that turn.
+    """Returns the users' messages of the turn that made the summary, when the cut divides that turn.
 
-    These are the turn's own and those that came before the cut: they joined the turn. A model that continues the turn
-    needs their exact words. They depend on stored messages alone, so later requests keep them in the same place.
+    These are the turn's own and those that joined it before the cut. A model that continues the turn needs their exact
+    words. They depend on stored messages alone, so later requests keep them in the same position.
     """
     if not summary.turn_id:
         return frozenset()
@@ -302,7 +303,7 @@ def _pinned_questions(covered: Sequence[Message], summary: Message) -> frozenset
 
 
 def _reason_to_drop(message: Message, covered: dict[str, bool]) -> RepairReason | None:
-    """Returns why a whole message is left out, without looking at its parts."""
+    """Returns why a message is left out as a whole, without looking at its parts."""
     if message.type is MessageType.HOST:
         return RepairReason.HOST_MESSAGE
     if message.status is MessageStatus.QUEUED:
@@ -317,7 +318,7 @@ def _reason_to_drop(message: Message, covered: dict[str, bool]) -> RepairReason 
 
 
 def _stand_in(summary: Message, *, questions: int) -> Message:
-    """Returns the message that a summary is sent as."""
+    """Returns the message as which a summary is sent."""
     text = "\n\n".join(part.content.text for part in summary.parts if isinstance(part.content, Text))
     # in the user's role, not the system's: it repeats words of users and tools, which lack the operator's authority
     content = Text(summary_text(text, questions=questions))
@@ -330,7 +331,7 @@ def summary_text(text: str, *, questions: int) -> str:
 
     Args:
         text: The summary.
-        questions: How many of the next messages are questions on which work has begun; the summary covers that work.
+        questions: Number of the next messages that are questions on which work has begun; the summary covers that work.
     """
     following = "the message that follows" if questions == 1 else "the messages that follow"
     begun = f" It ends with what was already done about {following}; go on from there." if questions else ""
@@ -356,7 +357,7 @@ def _sendable(message: Message, repairs: list[Repair]) -> Message | None:
 
 
 def _begun_with(name: str, message: Message) -> Message:
-    """Returns a message that begins with a name: in its text, or in one before its files."""
+    """Returns a message that begins with a name: in its text, or in a text before its files."""
     first, *others = message.parts
     if isinstance(first.content, Text):
         said = msgspec.structs.replace(first, content=Text(f"{name} {first.content.text}"))
@@ -384,7 +385,7 @@ def _reason_to_drop_part(part: Part, orderly: bool) -> RepairReason | None:
         case ToolUse(status=status):
             return None if status.settled else RepairReason.OPEN_CALL
         case Reasoning() | ProviderContent() as content:
-            # after an interruption the provider may not have sealed its reasoning, and it refuses unsealed reasoning
+            # after an interruption the provider may not have sealed its reasoning, and it rejects unsealed reasoning
             if orderly and part.status is PartStatus.COMPLETE and part.provider_state is not None:
                 return None
             reasoning = isinstance(content, Reasoning)

@@ -1,8 +1,8 @@
-"""The conversations of the sessions that were used last, in memory.
+"""The conversations of recently used sessions, in memory.
 
-A conversation is read once. From then on each commit of its session is applied to it, in the moment in which it is
-durable, so it is always what is stored. It is dropped by a commit that may change more than single messages, such as a
-rewind or the choice of another branch, and when others need its memory.
+A conversation is read once. From then on each commit of its session is applied to it as soon as it is durable, so it is
+always equal to what is stored. It is dropped by a commit that may change more than single messages, such as a rewind or
+the choice of another branch, and when others need its memory.
 """
 
 import asyncio
@@ -42,18 +42,18 @@ from turnwire.ports.provider import Provider, RequestWriter
 from turnwire.ports.store import Store
 
 MAX_BYTES = 256 * 2**20
-"""Maximum memory of all sessions together: about 100,000 messages of 400 characters, with the JSON of them. A session
-that needs more alone is not kept, and costs all of its messages each time."""
+"""Maximum memory of all sessions together: about 100,000 messages of 400 characters, with their JSON. A session that
+alone needs more is not kept, and costs all of its messages each time."""
 
 IDLE_SECONDS = 600.0
-"""Time that a session is kept after its last use, until another one is used. Few people think longer between two
+"""Time after which an unused session is dropped, once another one is used. Few people think longer between two
 messages."""
 
 MAX_WRITERS = 2
-"""Writers of requests that are kept of one session: for the provider of its model, and for that of a fallback."""
+"""Maximum number of request writers kept for one session: for the provider of its model, and for that of a fallback."""
 
 MAX_ROUNDS = 20
-"""Changes that a conversation may have while it is read, before it is used as it was read last, and not kept."""
+"""Maximum number of times that a changing conversation is read again; then the last read is used, and not kept."""
 
 NO_MESSAGE = (
     PutSession
@@ -72,21 +72,21 @@ NO_MESSAGE = (
     | RequireQueueRevision
     | RequireQuota
 )
-"""Changes that leave the messages of a conversation as they are, or as they are for requests, which have none that
-streams. What is not listed may change any of them."""
+"""Changes that leave the messages of a conversation as they are for requests, which contain no streaming message. A
+change that is not listed may affect any message."""
 
 
 class LiveConversation:
-    """The conversation of one session, and what its requests are made of.
+    """The conversation of one session, and the intermediate results of its requests.
 
     `messages` is changed on the event loop by `begin` and `apply`, in the order of the commits. The holder of `lock`
-    uses the assembly and the writers: it takes them away and puts them back when they are whole, so that one whose
-    user was cancelled or failed is dropped. `_same` is how many of the first messages are those that the assembly
-    knows; only `take_assembly` raises it.
+    uses the assembly and the writers: it takes them out and puts them back when they are complete, so that one whose
+    user was cancelled or failed is dropped. `_same` is the number of first messages that the assembly knows; only
+    `take_assembly` raises it.
     """
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Starts without messages, not known yet."""
         self.lock = asyncio.Lock()
         self.users = 0
         self.used_at = 0.0
@@ -95,40 +95,42 @@ class LiveConversation:
         self.is_known = False
         """Whether it was read, and all commits since were applied."""
         self.messages: list[Message] = []
-        """In order, without queued ones. One that streams may be without its drafts: no request has it."""
+        """In order, without queued ones. One that streams may be without its drafts, because no request contains it."""
         self.message_bytes = 0
         self.missed: list[tuple[Commit, Committed]] | None = None
-        """The commits that became durable while it is being read; None while it is not."""
+        """The commits that became durable while it is being read; None at other times."""
         self._places: dict[str, int] = {}
         self._sizes: list[int] = []
-        """The size of each message as it was counted; that of a text grows when it is encoded."""
+        """Counted size of each message; that of a text grows when it is encoded."""
         self._same = 0
         self._assembly: Assembly | None = None
         self._writers: OrderedDict[str, tuple[Provider, RequestWriter]] = OrderedDict()
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory all of it takes."""
+        """Approximate memory of all of it."""
         assembly = 0 if self._assembly is None else self._assembly.size_bytes
         return self.message_bytes + assembly + sum(writer.size_bytes for _, writer in self._writers.values())
 
     def take_assembly(self) -> tuple[Assembly, int]:
-        """Takes away the assembly, and how many of the first messages are the same as when it was used last."""
+        """Takes out the assembly; returns it, and the number of first messages that are unchanged since its
+        last use.
+        """
         assembly, same = self._assembly or Assembly(), self._same
         self._assembly, self._same = None, len(self.messages)
         return assembly, same
 
     def put_assembly(self, assembly: Assembly) -> None:
-        """Keeps an assembly that was used with the messages that there were when it was taken."""
+        """Keeps an assembly that was used with the messages present when it was taken."""
         self._assembly = assembly
 
     def take_writer(self, provider: Provider) -> RequestWriter:
-        """Takes away the writer for a provider; a new one when there is none."""
+        """Takes out the writer for a provider; makes a new one if none is kept."""
         known = self._writers.pop(provider.provider_id, None)
         return known[1] if known is not None and known[0] is provider else provider.writer()
 
     def put_writer(self, provider: Provider, writer: RequestWriter) -> None:
-        """Keeps a writer, and drops the one that was used before the last ones."""
+        """Keeps a writer, and drops the least recently used one above the maximum."""
         self._writers[provider.provider_id] = provider, writer
         if len(self._writers) > MAX_WRITERS:
             self._writers.popitem(last=False)
@@ -143,7 +145,7 @@ class LiveConversation:
         self.is_known = True
 
     def forget(self) -> None:
-        """Drops all of it. A user keeps the parts that it has taken."""
+        """Drops everything. A user keeps the parts that it has taken out."""
         self.is_known = False
         self.messages, self._places, self._sizes, self.message_bytes, self._same = [], {}, [], 0, 0
         self._assembly = None
@@ -189,7 +191,7 @@ class LiveConversation:
 
 
 def _joins(message_id: str, commit: Commit) -> bool:
-    """Returns whether a commit tells that a message joins the conversation, as a new one or from the queue."""
+    """Returns whether a commit reports that a message joins the conversation, as a new one or from the queue."""
     for event in commit.events:
         match event.kind:
             case MessageAdded(message):
@@ -206,14 +208,14 @@ def _joins(message_id: str, commit: Commit) -> bool:
 
 
 class LiveConversations:
-    """The conversations that were used last, by tenant and session. Used on the event loop only."""
+    """The recently used conversations, by tenant and session. Used on the event loop only."""
 
     def __init__(self, store: Store, max_bytes: int = MAX_BYTES) -> None:
         """Follows the commits of a store.
 
         Args:
-            store: Where conversations are read.
-            max_bytes: How much memory all of them may have.
+            store: The source of conversations.
+            max_bytes: Maximum memory of all of them.
         """
         self._store = store
         self._max_bytes = max_bytes
@@ -224,11 +226,11 @@ class LiveConversations:
 
     @asynccontextmanager
     async def use(self, tenant: str, session_id: str) -> AsyncIterator[LiveConversation]:
-        """Yields the conversation of a session for exclusive use. It may not be read yet, see `read`."""
+        """Yields the conversation of a session for exclusive use. It may not have been read yet, see `read`."""
         key = tenant, session_id
         conversation = self._live.setdefault(key, LiveConversation())
         self._live.move_to_end(key)
-        conversation.users += 1  # so that it stays while somebody waits for it
+        conversation.users += 1  # so that it stays while a task waits for it
         try:
             async with conversation.lock:
                 yield conversation
@@ -258,12 +260,13 @@ class LiveConversations:
         return found
 
     async def _read(self, conversation: LiveConversation, tenant: str, session_id: str) -> tuple[Message, ...]:
-        """Reads a conversation, and applies what was committed meanwhile: the read has seen some of it."""
+        """Reads a conversation, and applies the commits made meanwhile, of which the read has seen some."""
         missed: list[tuple[Commit, Committed]] = []
         conversation.missed = missed
         try:
             found = await self._store.of(tenant).history(session_id)
-            # of what it has seen, all is missed now, so that nothing is applied later to what is newer
+            # by now `missed` has every commit that the read has seen, so none of them is applied later to newer
+            # messages
             await self._store.moment_after_reads(tenant, session_id)
         finally:
             conversation.missed = None
@@ -273,12 +276,12 @@ class LiveConversations:
         return found
 
     def bytes_of(self, tenant: str, session_id: str) -> int | None:
-        """Returns about how much memory the messages of a conversation take; None when it is not known."""
+        """Returns the approximate memory of the messages of a conversation; None when it is not known."""
         conversation = self._live.get((tenant, session_id))
         return conversation.message_bytes if conversation is not None and conversation.is_known else None
 
     def leave(self, is_left: Callable[[str], bool]) -> None:
-        """Drops the conversations of sessions that another node may change from now on, by their ids."""
+        """Drops the conversations of sessions, given by their ids, that another node may change from now on."""
         for key in [key for key in self._live if is_left(key[1])]:
             if self._live[key].users:
                 self._live[key].forget()
@@ -317,7 +320,7 @@ class LiveConversations:
             conversation.forget()
 
     def _drop_idle(self) -> None:
-        """Drops conversations, the one that was used longest ago first, until the others fit and are in use."""
+        """Drops conversations, least recently used first, until the rest fits and is in use or was used recently."""
         idle_since = time.monotonic() - IDLE_SECONDS
         for _ in range(len(self._live)):
             key, conversation = next(iter(self._live.items()))

@@ -1,4 +1,4 @@
-"""Where in a conversation stands what its requests depend on."""
+"""The positions in a conversation that determine its requests."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,9 @@ from turnwire.domain.conversation.messages import Message, MessageStatus, Messag
 
 
 def standing_summary(history: Sequence[Message]) -> int | None:
-    """Returns the place of the summary that currently replaces older messages; None when there is none.
+    """Returns the index of the summary that currently replaces older messages; None without one.
 
-    It is the newest complete one. A summary whose last covered message was removed, or has moved behind it to be
+    It is the newest complete one. A summary whose last covered message was removed, or was moved after it to be
     answered late, does not count, because its extent is unknown.
     """
     for at in range(len(history) - 1, -1, -1):
@@ -22,13 +22,13 @@ def standing_summary(history: Sequence[Message]) -> int | None:
 
 
 def newest_answer(history: Sequence[Message]) -> int | None:
-    """Returns the place of the newest ended answer that records its request; None when there is none."""
+    """Returns the index of the newest ended answer that records its request; None without one."""
     places = range(len(history) - 1, -1, -1)
     return next((at for at in places if _records_request(history[at])), None)
 
 
 def correction(history: Sequence[Message], model: ModelRef) -> float:
-    """Returns the factor for estimates for a model: the newest that an answer shows; 1 when none does."""
+    """Returns the newest correction factor for a model that an answer shows; 1 when none does."""
     factors = (correction_by(message, model) for message in reversed(history) if _records_request(message))
     return next((factor for factor in factors if factor is not None), 1.0)
 
@@ -39,7 +39,7 @@ def _records_request(message: Message) -> bool:
 
 
 def last_covered(history: Sequence[Message], summary_at: int) -> int | None:
-    """Returns the place of the last message that a summary covers; None when that is not before the summary."""
+    """Returns the index of the last message that a summary covers; None when that is not before the summary."""
     facts = history[summary_at].compaction
     if facts is None:
         return None

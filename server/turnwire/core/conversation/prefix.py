@@ -1,8 +1,8 @@
-"""Digests of what a model is sent. They show whether a request extends an earlier one.
+"""Digests of requests to models. They show whether a request extends an earlier one.
 
 They are computed from the neutral request, not from an API's form of it, and cover exactly what determines that form.
-Equal digests therefore mean that prompt caches stay valid and that sealed reasoning still follows the words that it was
-generated after.
+Equal digests therefore mean that prompt caches stay valid and that sealed reasoning still follows the content after
+which it was generated.
 """
 
 import hashlib
@@ -51,13 +51,13 @@ class Prefix(Struct, frozen=True):
 
 
 def follows_change(message: Message, prefix: Prefix, link: str) -> bool:
-    """Returns whether a message is an answer that other content precedes now than when it was generated.
+    """Returns whether a message is an answer whose preceding content has changed since it was generated.
 
     Compares the digest that was recorded with the answer with the digest of what precedes it now. It needs no memory of
     earlier comparisons. An answer from after a change recorded a digest that includes the change, so it keeps its
-    reasoning in all later requests. An answer from before the change differs in all of them. When the change is undone,
-    it is the other way round. So the same messages are sent in the same form from turn to turn. Messages without a
-    recorded digest count as unchanged.
+    reasoning in all later requests. An answer from before the change differs in all of them. Undoing the change
+    reverses this. So the same messages are sent in the same form from turn to turn. Messages without a recorded digest
+    count as unchanged.
 
     Args:
         message: A message of the request.
@@ -73,8 +73,8 @@ def sent_context(prefix: Prefix, history: Sequence[Message], model: ModelRef) ->
 
     Args:
         prefix: The request's digests.
-        history: The messages it was made from, in order.
-        model: The model that is asked.
+        history: The messages from which it was made, in order.
+        model: The called model.
     """
     count = len(prefix.links) - 1
     return SentContext(
@@ -122,7 +122,7 @@ def next_link(link: str, form: list[Any]) -> str:
     """Returns the digest of some messages and one more.
 
     Args:
-        link: That of the messages before.
+        link: The digest of the messages before.
         form: The `message_form` of the next one.
     """
     return _digest([link, form])
@@ -158,7 +158,7 @@ def _content_form(part: Part) -> list[Any]:
             result = [call.status, call.output, call.error, list(map(_file_form, call.files))]
             return ["ToolUse", part.first_id, call.call_id, call.name, call.input_json, *result]
         case ToolResult() as answer:
-            # without an exit code as before there was one, so that stored digests stay true
+            # nothing is added without an exit code, so that digests stored before exit codes existed stay valid
             exit_code = [] if answer.exit_code is None else [answer.exit_code]
             return ["ToolResult", answer.call_id, answer.output, answer.is_error, *exit_code]
 

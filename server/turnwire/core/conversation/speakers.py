@@ -1,6 +1,6 @@
 """The senders of a user's messages, as a model reads them: pure functions of the conversation.
 
-Names come from clients and are never verified. What of them is sent is one short line of letters, digits and a few
+Names come from clients and are never verified. The part that is sent is one short line of letters, digits and a few
 signs, without a colon: it cannot begin a line, close a quotation, or look like another speaker's name or the server's
 words.
 """
@@ -18,11 +18,11 @@ _READ_CHARACTERS = 4 * MAX_SPEAKER_CHARACTERS
 """Characters of a name that are read; the rest is ignored."""
 
 _SIGNS = frozenset(".-'’_·@+&,")
-"""Signs allowed in a name besides letters, their marks and digits. A colon is not one, for it ends the name, nor are
-brackets, for the server's additions stand in them."""
+"""Signs allowed in a name besides letters, their marks and digits. A colon is not one, because it ends the name, nor
+are brackets, because they enclose the server's additions."""
 
 _LIKE_A_COLON = "\u02d0"
-"""A letter that looks like one."""
+"""A letter that looks like a colon."""
 
 _ROLES = frozenset(
     (
@@ -40,7 +40,7 @@ _ROLES = frozenset(
         "unnamed",
     )
 )
-"""Words by which a model may take a person for somebody else."""
+"""Words by which a model may mistake a person for something else."""
 
 _UNNAMED = "unnamed"
 
@@ -48,8 +48,8 @@ _UNNAMED = "unnamed"
 class Speakers:
     """The senders of a conversation's user messages, in the order in which they appear.
 
-    What it knows of a message depends on that message and those before it alone, so it stays while the conversation
-    grows. Each message is added once.
+    What it knows of a message depends only on that message and those before it, so it stays valid while the
+    conversation grows. Each message is added once.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Speakers:
         """Indexes of the messages that introduced a new name."""
         self._senders: dict[tuple[str, str], None] = {}
         self._names: dict[tuple[str, str], str] = {}
-        """By what the client gave as sender and its name."""
+        """Names by the sender and the sender's name that the client gave."""
         self._owners: dict[str, tuple[str, str]] = {}
         """The owner of each name, by its folded form."""
 
@@ -68,16 +68,16 @@ class Speakers:
         return len(self._senders) > 1
 
     def knows(self, message: Message) -> bool:
-        """Returns whether a message brings no new name."""
+        """Returns whether a message introduces no new name."""
         is_said = message.type is MessageType.USER and message.compaction is None
         return not is_said or (message.sender, message.sender_name) in self._names
 
     def are_of(self, length: int) -> bool:
-        """Returns whether all that is known comes from the first messages."""
+        """Returns whether everything known comes from the first `length` messages."""
         return not self._places or self._places[-1] < length
 
     def add(self, at: int, message: Message) -> None:
-        """Takes the next message and its place."""
+        """Takes the next message and its index."""
         if self.knows(message):
             return
         self._places.append(at)
@@ -88,7 +88,7 @@ class Speakers:
             self._senders.setdefault(sender)
         name = _apart_from_roles(name) if name else _UNNAMED
         if self._owners.setdefault(folded(name), sender) != sender:
-            name = f"{name} ({len(self._names) + 1})"  # no other name ends like this, for names have no brackets
+            name = f"{name} ({len(self._names) + 1})"  # no other name ends like this, because names have no brackets
             self._owners[folded(name)] = sender
         self._names[given] = name
 
@@ -98,7 +98,7 @@ class Speakers:
 
 
 def sent_name(given: str) -> str:
-    """Returns what of a name is sent; "" when nothing of it may be."""
+    """Returns the part of a name that is sent; "" when no part may be."""
     text = unicodedata.normalize("NFKC", UNSEEN.sub("", given[:_READ_CHARACTERS]))
     kept = "".join(map(_sent_character, UNSEEN.sub("", text)))
     words = " ".join(kept.split())[:MAX_SPEAKER_CHARACTERS].rstrip()
@@ -113,5 +113,5 @@ def _sent_character(char: str) -> str:
 
 
 def _apart_from_roles(name: str) -> str:
-    """Returns the name; one that has a word of the roles is marked as a user's."""
+    """Returns the name; marks it as a user's if one of its words is a role."""
     return f"{name} (user)" if _ROLES & set(re.findall(r"[^\W_]+", folded(name))) else name

@@ -173,7 +173,7 @@ async def test_tenant_without_roots_reads_no_file(tmp_path: Path) -> None:
         for path in ("a.txt", str(tmp_path / "a.txt"), "missing"):
             refusal = await refused(client.messages.SendMessage(SendMessageRequest(parts=[file(path=path)])))
             assert refusal.fields == ["parts[0].file.path"]
-            assert "names a file of the server, which lets you read none" in refusal.message
+            assert "names a file of the server, and none may be read" in refusal.message
         refusal = await refused(new_session(client, directory=str(tmp_path)))
         assert refusal.fields == ["settings.directory"]
         assert "is set, and no files of the server may be read" in refusal.message

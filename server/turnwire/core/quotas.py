@@ -2,6 +2,8 @@
 
 Counts are exact: nothing is awaited between a check and the change that it permits, and the store itself checks what is
 stored (`ports.commit.RequireQuota`). Tokens and money are known after a step, so the last step may exceed its quota.
+Turns, waiting messages and spending of other nodes of a cluster are known a second later. Watchers and rates are
+counted by each node.
 """
 
 import math

@@ -640,7 +640,7 @@ GOES_ON = 2
 
 NOT_PAINTED = {
     "the turn ended before the tool answered",
-    "the server was restarted while the tool ran; it may have had its effect or not",
+    "the server was restarted while the tool ran; it may or may not have had its effect",
 }
 """Why a tool that went on with an answer may have no result: it runs once."""
 

@@ -1,1 +1,1 @@
-"""Requests of callers as values, and how they become content of messages."""
+"""Requests of callers as values, and their conversion into the content of messages."""

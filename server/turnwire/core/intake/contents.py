@@ -1,8 +1,7 @@
-"""The contents of a caller's message, with its files read: as bytes, from a data URI, from a path on the server, or
-uploaded before.
+"""The contents of a caller's message, with its files: bytes, data URIs, paths on the server, or uploads.
 
-A file is read once, when its message is accepted, and stored under its hash; an upload is not read at all: the commit
-makes it a file. `core/intake/readable_files.py` decides which paths may be read.
+A file is read once, when its message is accepted, and stored under its hash. An upload is not read at all: the commit
+turns it into a file. `core/intake/readable_files.py` decides which paths may be read.
 """
 
 import asyncio
@@ -42,13 +41,13 @@ _DATA_URI = re.compile(r"data:(?P<mime>[^;,]*)(?P<parameters>(?:;[^;,]*)*?)(?P<b
 UNKNOWN_MIME = "application/octet-stream"
 
 KNOWN_AFTER_USE = timedelta(hours=1)
-"""Time within which a result that names an upload may be sent again: far longer than clients try."""
+"""Time for which a result that names an upload may be sent again: far longer than clients try."""
 
 MAX_HEAD_CHARS = 1024
 """Maximum length of the head of a data URI: a media type with parameters."""
 
 LARGE_BYTES = 256 * 1024
-"""A larger file is decoded and hashed on a thread: a few of these at a time take well under a millisecond."""
+"""Size above which a file is decoded and hashed on a thread. Several of this size take well under a millisecond."""
 
 
 class LoadedFile(Struct, frozen=True):
@@ -78,7 +77,7 @@ async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> Loaded
     Args:
         new: The attachment.
         field: Path of the part in the request, for errors.
-        readable: Which paths may be read, the uploads, and the size limit.
+        readable: The paths that may be read, the uploads, and the size limit.
 
     Raises:
         InvalidRequest: not exactly one of url, path, data and upload_id is set, the data URI is malformed, the path is
@@ -112,7 +111,7 @@ async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> Loaded
 
 
 async def _uploaded(new: NewFile, field: str, readable: ReadableFiles) -> LoadedFile:
-    """Returns an upload as a file; what the request does not say of it, the upload does."""
+    """Returns an upload as a file; the upload supplies what the request leaves out."""
     upload = await readable.upload(new.upload_id, field)
     if upload.received_bytes > readable.max_bytes:
         raise too_large(field, upload.received_bytes, readable.max_bytes)
@@ -138,7 +137,7 @@ def reference_to(content: bytes, mime: str, filename: str) -> File:
 
     Args:
         content: The bytes.
-        mime: The type that somebody gave; "" for the one that the name or the bytes suggest.
+        mime: The declared type; "" for the one that the name or the bytes suggest.
         filename: The name without folders.
     """
     language = language_of(filename)
@@ -154,7 +153,7 @@ def reference_to(content: bytes, mime: str, filename: str) -> File:
 
 
 def _guessed_type(content: bytes, filename: str, language: str) -> str:
-    """Returns the type that the name suggests. Text under a name of something else, such as go.mod, is plain text."""
+    """Returns the type that the name suggests. Text whose name suggests another type, such as go.mod, is plain text."""
     by_name = mimetypes.guess_type(filename)[0] or UNKNOWN_MIME
     is_right = is_text_type(by_name) or file_form(content, by_name, "") in (FileForm.IMAGE, FileForm.DOCUMENT)
     return by_name if is_right or text_in(content, UNKNOWN_MIME, language) is None else PLAIN_TEXT
@@ -217,7 +216,7 @@ class Contents(Struct, frozen=True):
     files: tuple[LoadedFile, ...]
 
     def check_size(self, limits: Limits, other_bytes: int, field: str) -> None:
-        """Refuses them if they are too large together with the rest of a message; see `load_contents`."""
+        """Rejects them if they are too large together with the rest of the message; see `load_contents`."""
         _check_size(other_bytes + self.size_bytes, limits, field)
 
     @property
@@ -243,15 +242,15 @@ async def load_contents(
 
     Args:
         parts: The parts.
-        readable: Which paths may be read.
-        limits: Their `max_message_bytes` applies to the whole request.
+        readable: The files that may be read.
+        limits: `max_message_bytes` applies to the complete request.
         other_bytes: Size of the rest of the request, such as its tools, which also counts towards the limit.
         field: The field of the request that has the parts, for errors.
 
     Raises:
         InvalidRequest: a file cannot be read.
-        UploadNotFound: there is no upload that a part names.
-        MessageTooLarge: a file, or the whole message, is over its limit.
+        UploadNotFound: a part names an upload that does not exist.
+        MessageTooLarge: a file, or the complete message, is over its limit.
     """
     contents, files, size = list[Content](), list[LoadedFile](), other_bytes
     _check_size(size, limits, field)

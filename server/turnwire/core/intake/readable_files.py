@@ -1,11 +1,11 @@
 """Files on the server's disk that a caller may name: decides which, and reads them.
 
 A path must begin with a root as it is written. Its links are resolved one by one and each must stay below a root, so
-nothing outside is ever looked at. The file is opened without following a link (`open_without_links`), so what was
-checked is what is read.
+nothing outside is ever looked at. The file is opened without following a link (`open_without_links`), so the file that
+was checked is the file that is read.
 
 The database must never be opened for reading here. POSIX locks belong to the process: closing any descriptor of a file
-gives up all locks that the process holds on it, including the store's. The next program that closes the database would
+releases all locks that the process holds on it, including the store's. The next program that closes the database would
 then believe that it is the last user and delete the log that the server writes. So a file is checked before it is
 opened.
 """
@@ -33,13 +33,14 @@ from turnwire.ports.store import FileIdentity
 
 KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
 """Never read, even as a root: files of the kernel can hold secrets of the server (its environment, with its keys, is a
-file of procfs), act when they are read, or never end. Their other mounts are other devices than the root's."""
+file of procfs), have effects when they are read, or never end. Where else they are mounted, they are on another device
+than the root."""
 
 DESCRIPTORS = Path("/proc/self/fd")
-"""Where Linux lists the process's descriptors as paths."""
+"""The folder in which Linux lists the process's descriptors as paths."""
 
 _NO_EFFECT = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Opens for reading without waiting for a pipe's writer and without taking a terminal; neither should get so far."""
+"""Opens for reading without waiting for a pipe's writer and without acquiring a terminal; the checks reject both."""
 
 
 async def _no_upload(upload_id: str, field: str) -> Upload:
@@ -88,7 +89,7 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         if "\0" in path:
             raise InvalidRequest.of(field, "holds a NUL character")
         if not self.roots:
-            raise InvalidRequest.of(field, "names a file of the server, which lets you read none", "PATH_NOT_ALLOWED")
+            raise InvalidRequest.of(field, "names a file of the server, and none may be read", "PATH_NOT_ALLOWED")
         if is_relative := not path.startswith("/"):
             self._check_directory(field)
         # one error for "missing" and "not allowed", or a caller could explore the disk
@@ -111,7 +112,7 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
             )
 
     def _open(self, target: Path, field: str) -> int:
-        """Returns a descriptor for reading. It is of the file that was checked, even if files are moved meanwhile."""
+        """Returns a descriptor for reading the file that was checked, even if files are moved meanwhile."""
         if LOOK_ONLY is None or not DESCRIPTORS.is_dir():
             return self._open_by_path(target, field)
         try:
@@ -130,7 +131,7 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         """Like `_open`, for systems that cannot check a file without opening it, such as macOS.
 
         Checks the path first. If one of the store's own files is moved there before the path is opened, its descriptor
-        stays open forever, because closing it would give up the locks.
+        stays open forever, because closing it would release the locks.
         """
         try:
             self._check(target.lstat(), target, field)
@@ -146,8 +147,10 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         return descriptor
 
     def _check(self, status: os.stat_result, target: Path, field: str) -> None:
-        """Raises InvalidRequest unless it is a regular file of a root's own device, within the limit and not the
-        store's own. Raises OSError when the root cannot be asked.
+        """Raises InvalidRequest unless it is a regular file on a root's own device, within the limit and not the
+        store's own.
+
+        Raises OSError when the root cannot be examined.
         """
         devices = {root.stat().st_dev for root in self.roots if target.is_relative_to(root)}
         if not stat.S_ISREG(status.st_mode) or status.st_dev not in devices:
@@ -164,8 +167,8 @@ def readable_files(environment: Environment, session: Session, *, used_uploads_t
     Args:
         environment: Ports and settings.
         session: The session.
-        used_uploads_too: Whether uploads are found that were used a while ago at most: for requests that may come again
-            without a name. A commit does not take them.
+        used_uploads_too: Whether to find recently used uploads too: for requests without a name that may be retried. A
+            commit does not accept them.
     """
     uploads, tenant = environment.store.uploads, session.tenant
     return ReadableFiles(
@@ -181,7 +184,7 @@ def readable_files(environment: Environment, session: Session, *, used_uploads_t
 def is_allowed_directory(
     directory: str, roots: tuple[Path, ...], written_roots: Mapping[Path, Path] = MappingProxyType({})
 ) -> bool:
-    """Returns whether a session may have a directory: it is below a root or one, or will be when it is made.
+    """Returns whether a session may have a directory: it is a root or below one, or will be once it is made.
 
     Links are resolved as far as they exist. Blocks; call it in a thread.
 
@@ -199,7 +202,7 @@ def too_large(field: str, actual_bytes: int, max_bytes: int) -> MessageTooLarge:
 
 
 def _present(paths: Iterable[Path]) -> frozenset[FileIdentity]:
-    """Returns the files that are at the paths now: a renewed key is another file."""
+    """Returns the identities of the files now at the paths: a renewed key is another file."""
     found = set()
     for path in paths:
         with contextlib.suppress(OSError):
@@ -210,7 +213,7 @@ def _present(paths: Iterable[Path]) -> frozenset[FileIdentity]:
 def _followed(path: str, roots: tuple[Path, ...], written_roots: Mapping[Path, Path]) -> Path | None:
     """Returns an absolute path without links, whether or not it exists; None unless each step stays below a root.
 
-    A path that does not begin with a root, or that goes up, is not looked at: the answer would tell what exists.
+    A path that does not begin with a root, or that goes up, is not looked at: the answer would reveal what exists.
     """
     written = Path(f"/{path.lstrip('/')}")
     if ".." in written.parts:
@@ -250,7 +253,7 @@ MAX_FILE_READS = 8
 only."""
 
 LOOK_ONLY: int | None = getattr(os, "O_PATH", None)
-"""Flag that opens a file without access to its content, so that closing it gives up no lock; None if unsupported."""
+"""Flag that opens a file without access to its content, so that closing it releases no lock; None if unsupported."""
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | (LOOK_ONLY or os.O_RDONLY)
 
@@ -261,16 +264,16 @@ _threads = ThreadPoolExecutor(MAX_FILE_READS, thread_name_prefix="files")
 
 
 async def on_file_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Returns what a function returns, or raises what it raises; it may block for long."""
+    """Runs a function that may block for long on a thread; returns its result, or raises its error."""
     return await asyncio.get_running_loop().run_in_executor(_threads, partial(function, *args, **kwargs))
 
 
 def open_without_links(path: Path, flags: int) -> int:
     """Returns a new descriptor of a file, which is not inherited by programs. Blocks as `os.open` does.
 
-    A path is resolved and checked first, and opened afterwards. In between, somebody who can write to a folder on the
-    way can put a link in its place. So the folders are opened one after the other, each in the one before it and none
-    through a link: a path without ".." leads nowhere but to the file of that name.
+    A path is resolved and checked first, and opened later. In between, somebody who can write to one of its folders can
+    replace it by a link. So the folders are opened one after the other, each in the one before it and none through a
+    link: a path without ".." then leads only to the file of that name.
 
     Args:
         path: Absolute, without "..".
@@ -289,6 +292,6 @@ def open_without_links(path: Path, flags: int) -> int:
     finally:
         os.close(folder)
     if LOOK_ONLY is not None and flags & LOOK_ONLY and stat.S_ISLNK(os.fstat(descriptor).st_mode):
-        os.close(descriptor)  # only looking opens the link itself
+        os.close(descriptor)  # this flag opens the link itself
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     return descriptor

@@ -1,4 +1,4 @@
-"""Requests of callers and their results, as values. Their form is checked, but not yet against the state of a session.
+"""Requests of callers and their results, as values. Their form is checked, but not whether they fit a session's state.
 
 A request may have a name (AIP-155): a retry gets the answer of the first attempt, even after a restart. Names are
 separate for each principal: callers that differ in tenant or subject may use the same name.
@@ -57,7 +57,7 @@ NewPart = NewText | NewFile | ToolResult | Reasoning | Refusal | ToolUse
 
 
 class NamedRequest(Struct, frozen=True, kw_only=True):
-    """A request that its caller may have given a name, under which it is carried out once."""
+    """A request to which its caller may have given a name, under which it is carried out once."""
 
     request_id: str = ""
     """"" when the caller did not name it."""
@@ -100,12 +100,12 @@ class NewMessage(NamedRequest, frozen=True, kw_only=True):
 
     @property
     def other_bytes(self) -> int:
-        """The bytes of all texts but those of the parts."""
+        """The bytes of all texts except those of the parts."""
         return sum(map(utf8_bytes, (self.metadata_json, self.sender, self.sender_name)))
 
 
 class NewTurn(Struct, frozen=True, kw_only=True):
-    """Settings by which a message is to be answered."""
+    """The requested way of answering a message."""
 
     model: ModelRef | None = None
     """None: the agent's, the session's or the server's default."""
@@ -133,7 +133,7 @@ class Regeneration(NamedRequest, frozen=True, kw_only=True):
     message_id: str
     """The question, or an answer to it."""
     parts: tuple[NewPart, ...] = ()
-    """All that the edited question has; empty leaves it as it is."""
+    """The complete content of the edited question; empty keeps it as it is."""
 
 
 class QueueEdit(NamedRequest, frozen=True, kw_only=True):
@@ -142,13 +142,13 @@ class QueueEdit(NamedRequest, frozen=True, kw_only=True):
     session_id: str
     message_id: str
     expected_revision: int | None = None
-    """Refuse unless the queue has this revision; None takes any."""
+    """Reject unless the queue has this revision; None accepts any."""
     parts: tuple[NewPart, ...] = ()
-    """The new content of an edit; empty leaves it as it is."""
+    """The new content of an edit; empty keeps it as it is."""
     policy: BusyPolicy | None = None
-    """The new policy of an edited message; None leaves it as it is."""
+    """The new policy of an edited message; None keeps it as it is."""
     before_message_id: str = ""
-    """Where a move leads to; "" is the end."""
+    """The message before which a move puts it; "" is the end."""
 
 
 class LeaseChange(NamedRequest, frozen=True, kw_only=True):
@@ -161,9 +161,9 @@ class LeaseChange(NamedRequest, frozen=True, kw_only=True):
     holder: str = ""
     """The holder's name, as the caller gives it; "" for a change."""
     duration: timedelta = DEFAULT_LEASE
-    """Time that the lease lasts from now on."""
+    """Duration of the lease from now on."""
     log_lines: tuple[str, ...] = ()
-    """To add to the log of the call."""
+    """Lines to add to the log of the call."""
 
 
 class NewToolResult(Struct, frozen=True, kw_only=True):
@@ -183,7 +183,7 @@ class NewUpload(NamedRequest, frozen=True, kw_only=True):
     mime: str = ""
     filename: str = ""
     size_bytes: int = 0
-    """0 when it is not known."""
+    """0 when unknown."""
 
 
 class SessionChange(NamedRequest, frozen=True, kw_only=True):
@@ -196,7 +196,7 @@ class SessionChange(NamedRequest, frozen=True, kw_only=True):
     settings_field: str = "settings"
     """Field of the request that holds the settings, for errors; "" if they are fields of the request itself."""
     expected_revision: int | None = None
-    """Refuse unless the session has this revision; None takes any."""
+    """Reject unless the session has this revision; None accepts any."""
 
     def apply_to(self, session: Session) -> Session:
         """Returns the session with these settings."""
@@ -218,12 +218,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message_id: str = ""
     """"" when the request stored none."""
     queued_message_id: str = ""
-    """The message that stands for the turn while it waits, when that is not `message_id` alone; "" for none."""
+    """The message that represents the turn while it waits, if that is another one than `message_id`; "" for none."""
     turn_id: str = ""
     """"" when no turn was started."""
     queued: bool = False
     queue_position: int = 0
-    """Its place among the waiting messages, from 1; 0 when its turn started at once."""
+    """Its position among the waiting messages, from 1; 0 when its turn started at once."""
     sequence: int = 0
     """The session's head just before the message's events. The store keeps it apart from the receipt."""
     lease_id: str = ""
@@ -243,12 +243,12 @@ _Name = tuple[str, str, str]
 class NamedRequests:
     """Ensures that each named request is carried out once.
 
-    `_claimed` maps the name of each request that is being carried out to the event that its end sets. It is bounded by
-    the calls in flight. Used on the event loop only.
+    `_claimed` maps the name of each request being carried out to an event that its end sets. It is bounded by the calls
+    in flight. Used on the event loop only.
     """
 
     def __init__(self, store: Store, detached: DetachedTasks) -> None:
-        """Takes the store that has the receipts, and who owns requests when their callers are gone."""
+        """Takes the store that has the receipts, and the owner of requests whose callers are gone."""
         self._store = store
         self._detached = detached
         self._claimed: dict[_Name, asyncio.Event] = {}
@@ -262,7 +262,7 @@ class NamedRequests:
         """Carries a request out, unless it has a name and was carried out before.
 
         Requests of the same name wait for each other; one that fails leaves the name to the next. Safe to cancel while
-        it waits. From then on it continues without its caller, so that a retry finds the receipt.
+        it waits. After that it continues without its caller, so that a retry finds the receipt.
 
         Args:
             principal: The sender of the request.
@@ -270,7 +270,7 @@ class NamedRequests:
             carry_out: Does the work, and stores `receipt_record` in the same commit.
 
         Returns:
-            What `carry_out` returned; for a retry the receipt of the first attempt, marked as a duplicate.
+            The result of `carry_out`; for a retry the receipt of the first attempt, marked as a duplicate.
 
         Raises:
             RequestIdReused: the name was used for a request with different content.

@@ -1,4 +1,4 @@
-"""Uploads that requests name, and their bytes as files without a name for those who must seek in them."""
+"""Uploads that requests name, and their bytes as nameless files for code that has to seek in them."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ async def complete_upload(
         tenant: The tenant of the upload.
         upload_id: Its id.
         field: Path of the id in the request, for errors.
-        used_too: Whether to return one that was used a while ago at most.
+        used_too: Whether to return a recently used one too.
 
     Raises:
         UploadNotFound: the tenant has no such upload.
@@ -31,14 +31,14 @@ async def complete_upload(
     upload = await store.upload(tenant, upload_id, used_too=used_too)
     if not upload.is_complete:
         received = str(upload.received_bytes)
-        text = f"is not complete: {received} bytes came so far, and the last ones are missing"
+        text = f"is not complete: {received} bytes arrived so far, and the last ones are missing"
         raise InvalidRequest.of(field, text, receivedBytes=received)
     return upload
 
 
 @contextlib.asynccontextmanager
 async def spooled(store: UploadStore, tenant: str, upload_id: str, folder: Path) -> AsyncIterator[BinaryIO]:
-    """Copies a complete upload, in pieces, into a file without a name, which is gone when the context or process ends.
+    """Copies a complete upload, in pieces, into a nameless file, which is deleted when the context or the process ends.
 
     The upload stays: call `UploadStore.remove` when it is used up. Removing it does not change the file. Cancelling
     removes the file.
@@ -47,7 +47,7 @@ async def spooled(store: UploadStore, tenant: str, upload_id: str, folder: Path)
         store: Has the upload.
         tenant: The tenant of the upload.
         upload_id: Its id.
-        folder: Where the file is; all bytes have to fit on its disk.
+        folder: Folder of the file; all bytes have to fit on its disk.
 
     Yields:
         The file, which can seek, at its beginning. Reads block: read on a thread.

@@ -1,7 +1,7 @@
 """The tool calls of one step: calls of client tools wait for their results, calls of the server's tools run here.
 
 A call that needs a permission waits for it first. A restart loses nothing: waiting calls are stored with the message,
-and this object can be rebuilt from it.
+from which this object can be rebuilt.
 """
 
 import asyncio
@@ -42,12 +42,12 @@ from turnwire.ports.telemetry.tracing import Span
 
 
 class PassTime(Struct, frozen=True):
-    """The passing of time: calls of absent clients are failed, leases end, questions expire."""
+    """The passing of time: calls that no client answers fail, leases end, questions expire."""
 
     limits: CallLimits
 
     def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
-        """Returns the calls as they are now. Changes nothing when nothing is due."""
+        """Returns the calls at this moment. Changes nothing when nothing is due."""
         late = self.limits.overdue(calls, now)
         work = Work()
         if late:
@@ -94,12 +94,12 @@ TRANSITIONS: dict[CallPhase, dict[type, frozenset[CallPhase]]] = {
     },
     _P.SETTLED: {},
 }
-"""The phase of a call after each command that changes it. A call that is HELD becomes FREE when its lease ends, without
-a command; PassTime reports it. A test compares the table with what is decided; docs/internals/phases.md shows it."""
+"""The phase of a call after each command that changes it. A call that is HELD becomes FREE without a command when its
+lease ends; PassTime reports it. A test compares the table with the decisions; docs/internals/phases.md shows it."""
 
 
 def count_requests(environment: Environment, tenant: str, before: OpenCalls | None, after: OpenCalls | None) -> None:
-    """Counts the requests of a tenant by the calls that wait in one of its sessions, before and after a change."""
+    """Updates the counts of a tenant's requests by the calls that wait in one session, before and after a change."""
     if before is after:
         return
     for calls, sign in ((before, -1), (after, 1)):
@@ -116,13 +116,10 @@ def _parts(decision: Decision[OpenCalls]) -> tuple[OpenCalls, Work]:
 
 
 class ToolCalls:
-    """Gives each call of one message a result. Used on the event loop only.
-
-    `_reported` has the part indexes of the client's calls whose results were reported.
-    """
+    """Gives each call of one message a result. Used on the event loop only."""
 
     def __init__(self, environment: Environment, turn: Turn, owner: Owner[OpenCalls]) -> None:
-        """Takes the ports and settings, the turn, and who carries out the commands on its calls."""
+        """Takes the ports and settings, the turn, and the owner that carries out the commands on its calls."""
         self._environment = environment
         self._turn = turn
         self._limits = CallLimits.of(environment.settings.limits)
@@ -132,7 +129,7 @@ class ToolCalls:
 
     @property
     def message(self) -> Message:
-        """The message with the results and the lines of logs so far."""
+        """The message with the results and log lines so far."""
         return message_with_logs(self._owner.state.message, self._server.logs)
 
     def part(self, index: int) -> Part:
@@ -143,7 +140,7 @@ class ToolCalls:
 
     @property
     def state(self) -> OpenCalls:
-        """The calls as they are stored."""
+        """The stored calls."""
         return self._owner.state
 
     async def settle(self) -> None:
@@ -170,7 +167,7 @@ class ToolCalls:
 
     @property
     def logs(self) -> Mapping[int, tuple[str, ...]]:
-        """The lines of running server tools by part index, those included that are not stored yet."""
+        """The lines of running server tools by part index, including those not stored yet."""
         return self._server.logs
 
     def index_of(self, part_id: str) -> int | None:
@@ -200,16 +197,17 @@ class ToolCalls:
         return 0 if committed is None else committed.sequence
 
     def ask(self, command: Command[OpenCalls]) -> "Future[Done[Any]]":
-        """Has a command on these calls carried out that needs no memory; see `Actor.ask`. Shield it when awaiting it.
+        """Carries out a command on these calls that needs no memory; see `Actor.ask`. Shield the reply when awaiting
+        it.
 
-        The reply raises CallsClosed, too: none of the calls waits any more.
+        The reply also raises CallsClosed: none of the calls waits any more.
         """
         return self._owner.ask(command)
 
     def renew(
         self, index: int, lease_id: str, duration: timedelta, lines: Iterable[str], further: Work
     ) -> "Future[Done[Any]]":
-        """Stores more time for a lease, and lines of the log as far as they fit; see `RenewLease`."""
+        """Stores more time for a lease, and as many lines of the log as fit; see `RenewLease`."""
         kept = tuple(itertools.islice(lines, MAX_LOG_LINES - len(self._owner.state.call(index).logs)))
         size = sum(sys.getsizeof(line[:MAX_LOG_CHARACTERS]) for line in kept)
         if not self._has_room(size):
@@ -217,7 +215,7 @@ class ToolCalls:
         return self._ask(RenewLease(index, lease_id, duration, kept, further), size)
 
     def check_lease(self, index: int, lease_id: str) -> None:
-        """Raises ToolCallAlreadySettled or LeaseLost unless a lease of the call in one part lasts."""
+        """Raises ToolCallAlreadySettled or LeaseLost unless this lease of the call in one part is valid."""
         calls = self._owner.state
         calls.check_client_may_answer(index)
         calls.check_lease(index, lease_id, Now(self._environment.clock(), asyncio.get_running_loop().time()))
@@ -228,7 +226,7 @@ class ToolCalls:
         return None if asked is None else asked.question
 
     async def _watch_time(self) -> None:
-        """Lets time do what it does, until every call has its result."""
+        """Applies the passing of time, until every call has its result."""
         waiting = dict[int, tuple[float, Span]]()
         try:
             while True:
@@ -251,7 +249,7 @@ class ToolCalls:
     def _report(self, calls: OpenCalls, waiting: dict[int, tuple[float, Span]], now: float) -> None:
         """Reports the client's calls that wait from now on or have their results.
 
-        `waiting` has since when each of those waits that wait, and its span.
+        `waiting` maps each call that waits to the time since when, and its span.
         """
         tracer = self._environment.tracer
         for index in [index for index in waiting if calls.call(index).status.settled]:
@@ -266,7 +264,7 @@ class ToolCalls:
                 waiting[index] = times.ready_since, client_tool_span(tracer, calls.call(index))
 
     def _ask(self, command: Command[OpenCalls], size: int) -> "Future[Done[Any]]":
-        """Asks for what takes memory, which is given back unless it is stored. Raises MemoryShort."""
+        """Queues a command that takes memory, which is released unless the command stores it. Raises MemoryShort."""
         if not self._grow(size):
             raise self._environment.waiting_calls.full()
         asked = self._owner.ask(command, alone=size > LARGE_BYTES)

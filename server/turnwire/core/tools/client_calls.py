@@ -1,7 +1,7 @@
-"""Calls of the client's tools: what a client may do with them, and what time does.
+"""Calls of the client's tools: what a client may do with them, and the effects of time.
 
 Each waits until a client submits its result or the time limit passes. Clients may claim calls: while a lease lasts,
-only its holder's result counts, and the time limit waits.
+only its holder's result counts, and the time limit is suspended.
 """
 
 from collections.abc import Iterable
@@ -23,18 +23,18 @@ from turnwire.ports.commit import Work
 
 
 async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Limits, now: datetime) -> CallResult:
-    """Reads the files of a submitted result and returns the result with what stores them.
+    """Reads the files of a submitted result; returns the result with the changes that store them.
 
     Args:
         new: The result.
-        readable: Which paths may be read, and the uploads.
-        limits: Their `max_message_bytes` applies to output, metadata and files together.
+        readable: The paths that may be read, and the uploads.
+        limits: `max_message_bytes` applies to output, metadata and files together.
         now: When the result arrived.
 
     Raises:
         InvalidRequest: a file is invalid.
-        UploadNotFound: there is no upload that a file names.
-        MessageTooLarge: a file or the whole result is over its limit.
+        UploadNotFound: a file names an upload that does not exist.
+        MessageTooLarge: a file, or the complete result, is over its limit.
     """
     loaded, size = [], len(new.output.encode()) + len(new.metadata_json.encode())
     for index, file in enumerate(new.files):
@@ -61,12 +61,12 @@ class SubmitResult(Struct, frozen=True):
     """The lease that the client holds; "" for none."""
 
     def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
-        """Returns the calls with the result. The same result once more changes nothing, whatever the lease.
+        """Returns the calls with the result. Repeating the same result changes nothing, whatever the lease.
 
         Raises:
             ToolCallAlreadySettled: the call has another result, or is not a call of a client tool.
             ToolCallNotReady: the call waits for a permission.
-            LeaseHeld: no lease is given, and somebody holds the call.
+            LeaseHeld: no lease is given, and another client holds the call.
             LeaseLost: the lease has ended.
         """
         if self.result.is_of(calls.call(self.index)):
@@ -135,21 +135,23 @@ class ReleaseLease(Struct, frozen=True):
 
 
 class CallLimits(Struct, frozen=True):
-    """Longest time that clients may take for a call, in seconds."""
+    """The time that clients may take for a call, in seconds."""
 
     free: float
-    """Seconds while the call has no lease."""
+    """Limit while the call has no lease."""
     whole: float
-    """Seconds in all, leased or not."""
+    """Limit in total, leased or not."""
 
     @classmethod
     def of(cls, limits: Limits) -> "CallLimits":
-        """Returns the limits as they are configured."""
+        """Returns the configured limits."""
         free = limits.client_tool_timeout.total_seconds()
         return cls(free, max(limits.leased_tool_timeout.total_seconds(), free))
 
     def next_moment(self, calls: OpenCalls) -> float | None:
-        """Returns when a call of a client is overdue or a lease ends next, by the loop's clock; None when none is."""
+        """Returns the next time, by the loop's clock, at which a client's call is overdue or a lease ends; None without
+        one.
+        """
         moments = list[float]()
         for index, times in calls.times.items():
             is_held = calls.call(index).lease is not None
@@ -171,7 +173,7 @@ class CallLimits(Struct, frozen=True):
         return late
 
     def lapsed(self, calls: OpenCalls, now: Now) -> dict[int, ToolUse]:
-        """Returns the calls whose leases have ended by themselves, without them, by part index."""
+        """Returns the calls whose leases have expired, without the leases, by part index."""
         ended = (index for index, times in calls.times.items() if times.free_since <= now.seconds)
         held = ((index, call) for index in ended if (call := calls.call(index)).lease is not None)
         return {index: msgspec.structs.replace(call, lease=None) for index, call in held}

@@ -47,10 +47,10 @@ def fold_results(message: Message, history: Sequence[Message], now: datetime) ->
 
     Returns:
         The message, and the work that stores the results in the calls. A folded message names the assistant message
-        that it answers, and each of its results names the part of its call.
+            that it answers, and each of its results names the part of its call.
 
     Raises:
-        InvalidRequest: a result answers an unanswered call and another one does not, or one of another message: the
+        InvalidRequest: one result answers an unanswered call, and another answers none, or one of another message: the
             message could be shown with neither.
     """
     results = [part.content for part in message.parts if isinstance(part.content, ToolResult)]
@@ -72,7 +72,7 @@ def fold_results(message: Message, history: Sequence[Message], now: datetime) ->
 
 
 def _unfit(answered: Sequence[Part | None]) -> int:
-    """Returns the index of the first result that answers no call, or one that another result answers already."""
+    """Returns the index of the first result that answers no call, or one that an earlier result answers."""
     seen = set[int]()
     for index, part in enumerate(answered):
         if part is None or part.index in seen:
@@ -96,7 +96,7 @@ def _answered_part(result: ToolResult, caller: Message) -> Part | None:
 
 
 def _output_of(result: ToolResult) -> str:
-    """Returns what the call gets of a result: it has no exit code of its own."""
+    """Returns the output that a result gives to its call, which has no exit code of its own."""
     if not result.exit_code:
         return result.output
     code = f"[exit code {result.exit_code}]"

@@ -1,7 +1,7 @@
-"""The tool calls of an ended step, as a value: what they wait for, and what each change makes of them.
+"""The tool calls of an ended step, as a value: what they wait for, and the effect of each change.
 
-Everything here is a pure function of what is stored and of the moment. `turnwire.core.tools.calls` owns such a value,
-lets clients and tools change it, and sees that time passes.
+Everything here is a pure function of what is stored and of the time. `turnwire.core.tools.calls` owns such a value,
+lets clients and tools change it, and applies the passing of time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,11 +30,13 @@ from turnwire.ports.commit import FileChange, NewEvent, PutQuestion, Work
 
 
 class CallsClosed(Exception):
-    """A command is about calls that do not wait any more: their step, or its turn, has ended."""
+    """A command is about calls that no longer wait: their step, or its turn, has ended."""
 
 
 class CallTimes(Struct, frozen=True):
-    """The times of an open call of a client's tool, by the loop's clock: the time of day may be set meanwhile."""
+    """The times of an open call of a client's tool, by the loop's clock, because the time of day may be changed
+    meanwhile.
+    """
 
     ready_since: float
     """When the client was first allowed to answer it."""
@@ -46,13 +48,13 @@ class CallPhase(StrEnum):
     """The phases of an open call."""
 
     ASKING = "Asking"
-    """A person is to allow it."""
+    """It waits for a person's permission."""
     FREE = "Free"
     """A client may run it, and it has no lease."""
     HELD = "Held"
     """A client holds it: its lease lasts."""
     DUE = "Due"
-    """The server is to run it."""
+    """The server has yet to run it."""
     RUNNING = "Running"
     """The server's tool runs, or waits for the reply to a question."""
     PAUSED = "Paused"
@@ -89,9 +91,9 @@ class OpenCalls(Struct, frozen=True):
     client_tools: frozenset[str]
     """Names of the tools that the client runs; all others are the server's."""
     permissions: Mapping[str, PermissionRequest]
-    """By id, oldest first; those of an earlier process only while they were open."""
+    """By id, oldest first; those of an earlier process only if they were open."""
     questions: Mapping[str, AskedQuestion]
-    """By id, oldest first; those of an earlier process only while they were open or held."""
+    """By id, oldest first; those of an earlier process only if they were open or held."""
     times: Mapping[int, CallTimes]
     """Times of the calls that the client may answer now, by part index."""
 
@@ -112,8 +114,8 @@ class OpenCalls(Struct, frozen=True):
             message: The ended message.
             client_tools: Names of the tools that the client runs.
             permissions: Open requests of its calls.
-            questions: Those of its calls that are open or whose call has yet to go on. What is left of the time for
-                them is read off the time of day, for nothing else is known of the time in an earlier process.
+            questions: Questions of its calls that are open or whose call has yet to resume. Their remaining time is
+                computed from the time of day, because nothing else is known of the time in an earlier process.
             question_timeout: The longest time for a question.
             now: The moment.
         """
@@ -136,7 +138,7 @@ class OpenCalls(Struct, frozen=True):
         return call
 
     def phase(self, index: int, now: Now) -> CallPhase:
-        """Returns what the call in one part waits for."""
+        """Returns the phase of the call in one part."""
         call = self.call(index)
         if call.status.settled:
             return CallPhase.SETTLED
@@ -165,12 +167,12 @@ class OpenCalls(Struct, frozen=True):
 
     @property
     def pending_questions(self) -> tuple[HeldQuestion, ...]:
-        """The questions that are open or whose call has yet to go on, oldest first."""
+        """The questions that are open or whose call has yet to resume, oldest first."""
         return tuple(one.held for one in self.questions.values() if one.is_open or one.held.hold is not None)
 
     @property
     def open_requests(self) -> int:
-        """Number of calls that wait for a permission or for a client's result, and open questions."""
+        """Number of calls that wait for a permission or for the client's result, plus the number of open questions."""
         waiting = sum(
             bool(call.permission_id) or call.name in self.client_tools
             for _, call in self.message.tool_calls()
@@ -179,12 +181,12 @@ class OpenCalls(Struct, frozen=True):
         return waiting + len(self.open_questions)
 
     def held_questions(self, index: int) -> list[AskedQuestion]:
-        """Returns the questions with which the call in one part has paused, and has not gone on."""
+        """Returns the questions with which the call in one part has paused, if it has not resumed."""
         of_call = (one for one in self.questions.values() if one.question.part_index == index)
         return [one for one in of_call if one.held.hold is not None]
 
     def lease(self, index: int, now: Now) -> Lease | None:
-        """Returns the lease of a call that lasts; None when anybody may claim the call."""
+        """Returns the lease of a call while it lasts; None when any client may claim the call."""
         times = self.times.get(index)
         return self.call(index).lease if times is not None and times.free_since > now.seconds else None
 
@@ -207,7 +209,7 @@ class OpenCalls(Struct, frozen=True):
 
         Raises:
             LeaseLost: that lease has ended.
-            LeaseHeld: no lease was given, and somebody holds the call.
+            LeaseHeld: no lease was given, and another client holds the call.
         """
         current, part_id = self.lease(index, now), self.message.parts[index].part_id
         if lease_id and (current is None or current.lease_id != lease_id):
@@ -217,9 +219,9 @@ class OpenCalls(Struct, frozen=True):
             raise LeaseHeld(part_id, current.holder, left)
 
     def with_calls(self, calls: Mapping[int, ToolUse], now: Now, further: Work | None = None) -> Decision["OpenCalls"]:
-        """Returns these calls with some replaced, by part index, and the work for it behind any further work.
+        """Returns these calls with some replaced, by part index, and the work for that after any further work.
 
-        The reply is the calls, too: the caller sees them as this left them.
+        The calls are the reply, too, so that the caller sees the state after its command.
         """
         message, work = settle_calls(self.message, calls, now.at)
         changed = msgspec.structs.replace(self, message=message)._with_times(calls, now)
@@ -256,7 +258,7 @@ class OpenCalls(Struct, frozen=True):
 
 
 def with_questions_ended(calls: OpenCalls, index: int) -> tuple[OpenCalls, Work]:
-    """Returns calls without open questions of the one in one part, nor what it needed to go on, and the work for it."""
+    """Returns the calls without open questions or kept state of the call in one part, and the work for that."""
     of_call = (one for one in calls.questions.values() if one.question.part_index == index)
     pending = [one for one in of_call if one.is_open or one.held.hold is not None]
     return calls.with_questions(_ended(one) for one in pending), ending_work(one.held for one in pending)
@@ -268,7 +270,7 @@ def _ended(asked: AskedQuestion) -> AskedQuestion:
 
 
 def message_with_logs(message: Message, logs: Mapping[int, tuple[str, ...]]) -> Message:
-    """Returns a message whose calls without a result have these lines in their logs, by part index."""
+    """Returns a message whose unsettled calls have these lines in their logs, by part index."""
     if not logs:
         return message
     parts = tuple(_logged(part, logs.get(part.index)) for part in message.parts)
@@ -287,7 +289,7 @@ def _within(left: timedelta, most: timedelta) -> float:
 
 
 CANCELLED = QuestionAnswer(QuestionAction.CANCEL)
-"""The end of a question whose call or turn ends before somebody answers."""
+"""The answer to a question whose call or turn ends before anyone answers."""
 
 
 def opening_work(asked: Iterable[HeldQuestion]) -> Work:
@@ -300,7 +302,7 @@ def opening_work(asked: Iterable[HeldQuestion]) -> Work:
 
 
 def answering_work(asked: Iterable[HeldQuestion], answer: QuestionAnswer) -> Work:
-    """Returns the work that stores an answer to open questions, with what their call needs to go on."""
+    """Returns the work that stores an answer to open questions, with the state that their call needs to resume."""
     answered = tuple(HeldQuestion(msgspec.structs.replace(one.question, answer=answer), one.hold) for one in asked)
     kinds = ((QuestionAnswered(one.question.question_id, one.question.tool_call_id, answer), one) for one in answered)
     return Work(
@@ -310,14 +312,16 @@ def answering_work(asked: Iterable[HeldQuestion], answer: QuestionAnswer) -> Wor
 
 
 def ending_work(pending: Iterable[HeldQuestion]) -> Work:
-    """Returns the work that ends the questions of a call or a turn that ends: none is open, nothing is kept of any."""
+    """Returns the work for the questions of a call or turn that ends: closes those that are open, and drops
+    all state.
+    """
     loose = [HeldQuestion(one.question, None) for one in pending]
     closed = answering_work((one for one in loose if one.question.answer is None), CANCELLED)
     return closed + letting_go_work(one for one in loose if one.question.answer is not None)
 
 
 def letting_go_work(answered: Iterable[HeldQuestion]) -> Work:
-    """Returns the work that drops what a call needed to go on, because it does now."""
+    """Returns the work that drops the state of a call that has resumed."""
     return Work(tuple(PutQuestion(one.question) for one in answered))
 
 

@@ -25,15 +25,15 @@ from turnwire.domain.errors import PermissionAlreadyAnswered
 from turnwire.ports.commit import NewEvent, PutPermission, Work
 
 MAX_TITLE_CHARS = 200
-"""Length of one line in a dialog; the metadata has the complete arguments."""
+"""Maximum length of a title: one line in a dialog. The metadata has the complete arguments."""
 
 MAX_PERMISSIONS_OF_TENANT = 1000
-"""Open permission requests of one tenant. Watches of all sessions begin with all of them, each with up to 64 KiB of
-arguments. Steps that end in one moment do not count each other's, so they may pass it."""
+"""Maximum open permission requests of one tenant. Watches of all sessions begin with all of them, each with up to 64
+KiB of arguments. Steps that end at the same moment do not count each other's, so they may exceed it."""
 
 MAX_ARGUMENTS_CHARS = 16 * 1024
-"""Length up to which a request repeats the arguments: at most 64 KiB of UTF-8. Longer arguments stand in the call
-alone."""
+"""Maximum length of the arguments that a request repeats: at most 64 KiB of UTF-8. Longer arguments are in the call
+only."""
 
 
 async def ask_permissions(
@@ -64,9 +64,9 @@ async def ask_permissions(
     of_answer, now = settings.limits.max_open_permissions, environment.clock()
     of_tenant = max(MAX_PERMISSIONS_OF_TENANT - environment.permissions[turn.tenant], 0)
     most = min(of_answer, of_tenant)
-    why = f"{of_answer} calls of the answer wait to be allowed"
+    why = f"{of_answer} calls of the answer wait for permission"
     if most < of_answer:
-        why = f"{MAX_PERMISSIONS_OF_TENANT} calls of the tenant wait to be allowed"
+        why = f"{MAX_PERMISSIONS_OF_TENANT} calls of the tenant wait for permission"
     beyond = _refused(waiting[most:], why, now)
     permissions = tuple(_request(environment, turn, message, part, call) for part, call in waiting[:most])
     by_index = {permission.part_index: permission.permission_id for permission in permissions}
@@ -122,7 +122,7 @@ class AnswerPermission(Struct, frozen=True):
     answer: PermissionAnswer
 
     def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
-        """Returns the calls with the answer. The same answer once more changes nothing.
+        """Returns the calls with the answer. Repeating the same answer changes nothing.
 
         Raises PermissionAlreadyAnswered: it has another answer.
         """

@@ -1,7 +1,7 @@
 """The form of questions, and the check that an answer fits it.
 
 A form is the restricted JSON Schema of MCP's elicitation: a flat object of texts, numbers, yes or no, and choices, so
-that every client can show it. What a tool asks is foreign: everything has a bound.
+that every client can show it. Questions of tools are not trusted: everything has a limit.
 """
 
 import ipaddress
@@ -60,7 +60,7 @@ async def problem_of_question(new: NewQuestion) -> str:
 
 
 def problem_of_url(url: str) -> str:
-    """Returns why an address cannot be shown to a person: not https, or http elsewhere than on this machine."""
+    """Returns why an address cannot be shown to a person, such as http to another machine; "" when it can."""
     if len(url) > MAX_URL_CHARS:
         return f"its address is longer than {MAX_URL_CHARS} characters"
     try:
@@ -97,7 +97,7 @@ def problem_of_form(schema_json: str) -> str:
 
 
 async def problem_of_content(question: Question, content_json: str) -> str:
-    """Returns why what was filled in does not fit a question, for the person who did; "" when it does."""
+    """Returns why the filled-in content does not fit a question, for the person who filled it in; "" when it does."""
     if isinstance(question.form, LinkForm):
         return "must be empty: nothing is filled in for an address" if content_json else ""
     if len(content_json.encode()) > MAX_CONTENT_BYTES:
@@ -112,7 +112,7 @@ async def problem_of_content(question: Question, content_json: str) -> str:
     for name in content:
         if name not in fields:
             return f"has {name[:50]!r}, which the question does not ask for"
-    # a value that is not of its type is found by the schema, for every property has one
+    # the schema finds a value of a wrong type, because every property has a type
     problem = await problem_of_value(question.form.schema_json, content_json or "{}")
     return f"does not fit the question: {problem}" if problem else ""
 

@@ -1,7 +1,7 @@
 """The questions of calls: asks, answers, expires and ends them.
 
 Some calls wait for a reply in memory and end with the process. Others have ended their request to the tool with
-questions and go on with a new one; what they need for that is stored, so they go on after a restart too.
+questions and resume with a new one; the state for that is stored, so they resume after a restart too.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ MAX_OPEN_OF_CALL = 8
 """Maximum open questions of one call. More than one form at a time is rare, and hard to keep in view."""
 
 MAX_OPEN_OF_SESSION = 32
-"""Open questions of one session, which runs few calls at a time."""
+"""Maximum open questions of one session, which runs few calls at a time."""
 
 MAX_OPEN_OF_TENANT = 256
-"""Open questions of one tenant: as many as people can be expected to answer before they expire."""
+"""Maximum open questions of one tenant: about as many as people can be expected to answer before they expire."""
 
 MAX_QUESTIONS_OF_CALL = 20
-"""Maximum questions of one call in all, because a tool out of control would ask for ever."""
+"""Maximum questions of one call in total: a faulty tool could ask forever."""
 
 MAX_STATE_CHARS = 64 * 1024
 """Maximum length of the state with which a tool resumes; it is stored with each question."""
@@ -91,7 +91,7 @@ class AnswerQuestion(Struct, frozen=True):
     """More work for the same commit."""
 
     def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
-        """Returns the calls with the answer. The same answer once more changes nothing, unless it has content.
+        """Returns the calls with the answer. Repeating the same answer changes nothing, unless it has content.
 
         Raises QuestionAlreadyAnswered: it has another answer, or an answer with content.
         """
@@ -105,7 +105,7 @@ class AnswerQuestion(Struct, frozen=True):
 
 
 class CloseQuestion(Struct, frozen=True):
-    """The end of a question without a person's answer. Changes nothing when it is closed already."""
+    """The end of a question without a person's answer. Changes nothing when it is already closed."""
 
     question_id: str
     answer: QuestionAnswer
@@ -117,7 +117,7 @@ class CloseQuestion(Struct, frozen=True):
 
 
 class ResumeCall(Struct, frozen=True):
-    """Resumes the call in one part after its questions are closed; the state it needed for that is dropped."""
+    """Resumes the call in one part after its questions are closed, and drops the state kept for that."""
 
     index: int
 
@@ -159,10 +159,9 @@ class ToolQuestions:
             raise
 
     async def pause(self, index: int, pause: ToolPause) -> ToolResumption:
-        """Asks the questions with which the call in one part has paused, and returns the state and answers it resumes
-        with.
+        """Asks the questions with which the call in one part has paused; returns the state and answers to resume with.
 
-        What it returns is no longer stored: the call resumes once. Cancelling this leaves the questions.
+        These are no longer stored then: the call resumes once. Cancelling this keeps the questions.
 
         Raises:
             QuestionRefused, StorageError: as `ask`. No question is open then.
@@ -191,7 +190,7 @@ class ToolQuestions:
             if problem := await problem_of_question(one):
                 raise QuestionRefused(problem)
         if len(state) > MAX_STATE_CHARS:
-            raise QuestionRefused(f"what it needs to go on is larger than {MAX_STATE_CHARS} characters")
+            raise QuestionRefused(f"its state is longer than {MAX_STATE_CHARS} characters")
         if environment.open_questions[turn.tenant] + len(new) > MAX_OPEN_OF_TENANT:
             raise QuestionRefused(f"{MAX_OPEN_OF_TENANT} questions of the tenant are open")
         size = len(new) * QUESTION_BYTES + sys.getsizeof(state)

@@ -25,7 +25,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory it takes with its call; its files are in no message."""
+        """Approximate memory that it takes with its call; its files are in no message."""
         return sys.getsizeof(self.output) + sys.getsizeof(self.metadata_json)
 
     @property

@@ -34,15 +34,15 @@ MAX_NAME_CHARS = 255
 """Longest name of a tool's file: the limit of common file systems."""
 
 LARGE_RESULT_CHARS = 64 * 1024
-"""Text of a result from which on a thread cuts and hashes it."""
+"""Length of a result above which a thread cuts and hashes it."""
 
-INTERRUPTED_RUN = "the server was restarted while the tool ran; it may have had its effect or not"
+INTERRUPTED_RUN = "the server was restarted while the tool ran; it may or may not have had its effect"
 
 log = structlog.get_logger()
 
 
 def server_result(outcome: ToolOutcome, max_output_bytes: int, max_file_bytes: int) -> CallResult:
-    """Returns the result of a server tool. Output over the limit is cut, and the whole of it added as a file."""
+    """Returns the result of a server tool. Output over the limit is cut, and the complete output is added as a file."""
     output = join_surrogates(outcome.output)
     kept = cut_to_bytes(output, max_output_bytes)
     fitting = [file for file in outcome.files if len(file.content) <= max_file_bytes]
@@ -96,7 +96,7 @@ class EndCall(Struct, frozen=True):
     index: int
     result: CallResult
     logs: tuple[str, ...] | None = None
-    """All lines of its log; None leaves those that are stored."""
+    """All lines of its log; None keeps the stored ones."""
 
     def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
         """Returns the calls with the result, and none of its questions open."""
@@ -107,12 +107,12 @@ class EndCall(Struct, frozen=True):
 
 
 class KeepLogs(Struct, frozen=True):
-    """The lines of running calls, by part index. No event tells them: they were published when they came."""
+    """Log lines of running calls, by part index. No event reports them: they were published when they arrived."""
 
     logs: Mapping[int, tuple[str, ...]]
 
     def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
-        """Returns the calls with the lines. A call that has its result has its lines too."""
+        """Returns the calls with the lines. A call that has its result already has its lines."""
         running = {index: lines for index, lines in self.logs.items() if not calls.call(index).status.settled}
         if not running:
             return Decision(calls)
@@ -128,10 +128,10 @@ def with_logs(calls: OpenCalls, logs: Mapping[int, tuple[str, ...]]) -> OpenCall
 class ServerCalls:
     """Runs the calls of the server's tools in one message.
 
-    `_slots` bounds the calls that run at the same time; one that asks a person gives its place up. `_logs` has all
-    lines of the running calls, by part index, and `_unsaved_logs` the indexes of those with lines that are not stored
-    yet. `_ending` has those whose results are being stored, with the lines so far. `_is_over` is set by `end`. Both are
-    there because a tool may still send lines: they would be published and not kept.
+    `_slots` bounds the calls that run at the same time; one that asks a person releases its slot. `_logs` has all lines
+    of the running calls, by part index, and `_unsaved_logs` the indexes of those with lines that are not stored yet.
+    `_ending` has the calls whose results are being stored, with the lines so far. `_is_over` is set by `end`. Both stop
+    later lines of a tool, which would be published and not kept.
     """
 
     def __init__(self, environment: Environment, turn: Turn, owner: Owner[OpenCalls], questions: ToolQuestions) -> None:
@@ -155,8 +155,8 @@ class ServerCalls:
     def start(self) -> list["asyncio.Task[None]"]:
         """Starts a task for each call without a result. It ends when the result is durable. Cancelling stops the run.
 
-        A call that was running when an earlier process died gets an error result. It is not run again, because it
-        may have had its effect. One that had paused with questions resumes.
+        A call that was running when an earlier process died gets an error result. It is not run again, because it may
+        have had its effect. A call that had paused with questions resumes.
         """
         calls = self._owner.state
         return [
@@ -172,7 +172,7 @@ class ServerCalls:
 
     @property
     def logs(self) -> Mapping[int, tuple[str, ...]]:
-        """The lines of running calls by part index, those included that are not stored yet."""
+        """The lines of running calls by part index, including those not stored yet."""
         return self._logs
 
     async def flush(self) -> None:
@@ -199,7 +199,7 @@ class ServerCalls:
         while self._owner.state.call(index).permission_id:
             await self._owner.changed()
         call = self._owner.state.call(index)
-        if call.status.settled:  # it was refused
+        if call.status.settled:  # it was rejected
             return
         if self._is_denied(call.name):  # a restart may have changed the rules
             await self._end(index, CallResult(output=denial(call.name), is_error=True))
@@ -232,7 +232,7 @@ class ServerCalls:
         return outcome
 
     async def _outcome(self, call: ToolUse, index: int, slot: Permit, resumption: ToolResumption | None) -> ToolOutcome:
-        """Calls the tool, again after each pause. Each pause has questions, of which a call may ask only some."""
+        """Calls the tool, and again after each pause. Each pause has questions, whose number per call is limited."""
         log, ask, tools = partial(self._log, index), partial(self._ask, index, slot), self._environment.tools
         while True:
             outcome = await tools.call(call.name, call.input_json or "{}", log, ask, resumption)
@@ -246,11 +246,11 @@ class ServerCalls:
             await slot.acquire(1)
 
     async def _ask(self, index: int, slot: Permit, question: NewQuestion) -> QuestionReply:
-        slot.release()  # for good: a call that resumes must not wait for another one
+        slot.release()  # not acquired again: a call that resumes must not wait for another one
         return await self._questions.ask(index, question)
 
     async def _end(self, index: int, result: CallResult) -> None:
-        """Stores a result, of a tool that may have had its effect: again as long as that may help."""
+        """Stores the result of a tool that may have had its effect; retries as long as that may help."""
         self._ending.add(index)
         self._unsaved_logs.discard(index)
         content_bytes = result.content_bytes

@@ -1,4 +1,4 @@
-"""Decides which tools a model is offered and which of its calls cannot run."""
+"""Decides which tools a model gets and which of its calls cannot run."""
 
 from collections.abc import Callable, Collection, Iterable
 
@@ -30,7 +30,7 @@ class Toolbox:
         server_tools: Tools that the server runs. A client tool hides a server tool of the same name; tools beyond
             MAX_TOOLS are left out.
         denied: Names of tools that exist but are not permitted.
-        missing: Returns why there is no tool of a name.
+        missing: Returns why no tool has a name.
         """
         self._denied = frozenset(denied)
         self._missing = missing
@@ -46,7 +46,7 @@ class Toolbox:
 
     @property
     def definitions(self) -> tuple[ToolDefinition, ...]:
-        """The offered tools: the client's in their order, then the server's."""
+        """The tools that the model gets: the client's in their order, then the server's."""
         return tuple(self._by_name.values())
 
     async def problem(self, call: ToolUse) -> str:
@@ -68,7 +68,7 @@ async def open_toolbox(
     """Returns the tools for the next step, after waiting for the discovery of the server's tools. Safe to cancel.
 
     Leaves out denied tools, including the client's, and server tools with an invalid schema, because a provider would
-    refuse the whole request for one.
+    reject the complete request for one.
 
     Args:
         client_tools: Tools that the client runs.
@@ -79,7 +79,7 @@ async def open_toolbox(
     agent = settings.agent(agent_name)
     if agent.tools != ():  # an agent without server tools need not wait for them
         await server_tools.wait_discovered()
-    sources = server_tools.sources()  # as they are now: what is offered is decided now
+    sources = server_tools.sources()  # in their present state: the tools are chosen now
 
     def missing(name: str) -> str:
         return no_such_tool(name, sources if agent.may_use(name) else ())

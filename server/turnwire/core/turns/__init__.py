@@ -1,1 +1,1 @@
-"""Turns: which one runs in a session, its steps, how it ends, and how it continues after a restart."""
+"""Turns: which one runs in a session, its steps, its end, and its continuation after a restart."""

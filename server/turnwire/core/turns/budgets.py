@@ -1,4 +1,4 @@
-"""Budgets: how many tokens and how much money a turn and a session may use.
+"""Budgets: limits on the tokens and the money that a turn and a session may use.
 
 They are checked before each step. A step's consumption is known only afterwards, so one step may exceed a budget.
 """
@@ -15,7 +15,7 @@ from turnwire.ports.store import Store
 
 
 def consumption_of(messages: Iterable[Message]) -> Consumption:
-    """Returns what the messages used together."""
+    """Returns the usage of the messages together."""
     total = Consumption()
     for message in messages:
         total += Consumption.of(message.usage, message.cost_pico_usd)

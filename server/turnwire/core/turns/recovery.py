@@ -1,8 +1,8 @@
 """Stored turns that no process runs: decides which continue after a restart, and ends the others.
 
-A turn continues from its last step that ended normally, whether or not its tool calls have results. A turn whose
-answer was cut in the middle ends, because the parts of two attempts are never joined. A turn whose model had not begun
-to answer asks again.
+A turn continues from its last step that ended normally, whether or not its tool calls have results. A turn whose answer
+was cut in the middle ends, because the parts of two attempts are never joined. A turn whose model had not begun to
+answer calls the model again.
 """
 
 from collections.abc import Iterable
@@ -31,12 +31,12 @@ log = structlog.get_logger()
 
 
 MAX_RESUMES = 3
-"""Times in a row that a turn is resumed without completing a step: it must not crash the server again and again.
-Turns with open calls are exempt, because waiting for a person is no reason to give up."""
+"""Maximum number of consecutive resumptions of a turn without a completed step, so that it does not crash the server
+again and again. Turns with open calls are exempt, because waiting for a person is no reason to give up."""
 
 
 class ResumePoint(Struct, frozen=True):
-    """Where a turn continues."""
+    """The point from which a turn continues."""
 
     steps: tuple[Message, ...]
     """Messages of the ended steps, oldest first. The last one has its parts, and its calls may be open."""
@@ -47,7 +47,7 @@ class ResumePoint(Struct, frozen=True):
     summaries: tuple[Message, ...] = ()
     """Summaries of older messages that this turn made."""
     questions: tuple[HeldQuestion, ...] = ()
-    """Questions of the last step's calls that are open, or whose call has yet to go on."""
+    """Questions of the last step's calls that are open, or whose call has yet to resume."""
 
     @property
     def waits_for_calls(self) -> bool:
@@ -61,7 +61,7 @@ def resume_point(
     permissions: Iterable[PermissionRequest],
     questions: Iterable[HeldQuestion] = (),
 ) -> ResumePoint | None:
-    """Returns where a turn continues; None when it must be ended.
+    """Returns the point from which a turn continues; None when it must be ended.
 
     Args:
         turn: A turn that was running.

@@ -1,4 +1,4 @@
-"""Which turn runs in which session: each session with work has one owner, which runs its turns first in, first out.
+"""The running turns of all sessions: each session with work has one owner, which runs its turns first in, first out.
 
 Whether a session is busy is decided here, on the event loop, when a message is accepted. The store keeps the order of
 commits, so memory and database agree. Sessions are independent of each other.
@@ -52,19 +52,18 @@ class TurnCounts(Struct, frozen=True):
     """Turns and messages of all tenants at one moment."""
 
     running: int
-    """Turns that run, the waiting ones included."""
+    """Turns that run, including those that wait."""
     waiting: int
     """Running turns that wait for a person or for a tool of the client."""
     queued: int
-    """Messages that wait behind a running turn."""
+    """Messages that wait for a running turn to end."""
 
 
 class Turns:
     """All sessions that have a turn running or waiting. Used on the event loop only.
 
-    `_owners` has one entry for each of these sessions, removed when it has no more work. `_tenants` has the same ones
-    by tenant. An abort continues when its caller is gone: half an abort would leave messages
-    waiting forever.
+    `_owners` has one entry for each of these sessions, removed when it has no more work. `_tenants` has the same
+    entries by tenant. An abort continues when its caller is gone: half an abort would leave messages waiting forever.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -78,7 +77,9 @@ class Turns:
         self._on_ended: Callable[[Turn], None] = lambda _: None
 
     def when_ended(self, call: Callable[[Turn], None]) -> None:
-        """Lets a function be called whenever the end of a turn is stored; it must not raise. Call before `recover`."""
+        """Registers a function to call whenever the end of a turn is stored; it must not raise. Call before
+        `recover`.
+        """
         self._on_ended = call
 
     def accept(self, command: AcceptMessage, *, alone: bool = False) -> "Future[Done[Schedule]]":
@@ -93,7 +94,7 @@ class Turns:
 
         Raises:
             ShuttingDown: the server stops.
-            QuotaExceeded: as many turns run, or messages wait, as the tenant may have.
+            QuotaExceeded: the tenant has its maximum of running turns, or of waiting messages.
         """
         if self._is_closing:
             raise ShuttingDown
@@ -104,7 +105,7 @@ class Turns:
         return accepting
 
     def waiting_in(self, session_id: str, message_id: str) -> SessionTurns:
-        """Returns the turns of a session. Raises MessageNotWaiting about a message, and ShuttingDown."""
+        """Returns the turns of the session in which a message waits. Raises MessageNotWaiting and ShuttingDown."""
         if self._is_closing:
             raise ShuttingDown
         owner = self._owners.get(session_id)
@@ -114,7 +115,7 @@ class Turns:
 
     @contextmanager
     def held(self, tenant: str, session_id: str) -> Iterator[SessionTurns]:
-        """Yields the owner of an existing session, and keeps it: for reading something and then requesting a change."""
+        """Yields the owner of an existing session, and keeps it: for a read on which a later change depends."""
         owner = self._owner(tenant, session_id)
         with owner.held():
             yield owner
@@ -150,14 +151,14 @@ class Turns:
     async def recover(self, is_mine: Callable[[str], bool] = lambda _: True) -> None:
         """Resumes or ends the turns that an earlier process left, and starts the waiting ones.
 
-        Of those that wait behind another one, only headers are read. Called before calls of their sessions are carried
+        Of turns that wait for another one, only headers are read. Called before calls of their sessions are carried
         out.
 
         Args:
-            is_mine: Returns whether a session is one whose turns go on here, by its id.
+            is_mine: Returns whether the turns of a session, given by its id, continue here.
         """
         for owner in [owner for session_id, owner in self._owners.items() if is_mine(session_id)]:
-            owner.forget()  # made since by a call that came before: what it knows is not what is stored
+            owner.forget()  # made since by an early call: what it knows is not what is stored
         store = self._environment.store
         unfinished = [turn for turn in await store.unfinished_turns() if is_mine(turn.session_id)]
         running = [turn for turn in unfinished if turn.status is TurnStatus.RUNNING]
@@ -192,10 +193,10 @@ class Turns:
         )
 
     async def leave(self, is_left: Callable[[str], bool]) -> None:
-        """Stops the turns of sessions that another node is to have, as `aclose` does, and forgets them.
+        """Stops the turns of sessions that move to another node, as `aclose` does, and forgets them.
 
-        Returns when nothing of them is left. What the store refuses meanwhile is left as it is stored: it has lost
-        these sessions already.
+        Returns when nothing of them is left. Changes that the store rejects meanwhile are abandoned, because this node
+        has already lost the sessions.
 
         Args:
             is_left: Returns whether a session is one of them, by its id.
@@ -208,11 +209,11 @@ class Turns:
             owner.forget()
 
     def is_idle(self, is_of: Callable[[str], bool]) -> bool:
-        """Returns whether nothing runs or waits in some sessions, by their ids."""
+        """Returns whether nothing runs or waits in the sessions that the function selects by their ids."""
         return not any(is_of(session_id) for session_id in self._owners)
 
     async def aclose(self) -> TurnCounts:
-        """Stops all turns and returns, when all their content is durable, what the next start continues.
+        """Stops all turns; returns, when all their content is durable, the counts of what the next start continues.
 
         A turn between two steps, or waiting for tools, permissions or the start of an answer, continues at the next
         start. A turn in the middle of an answer ends and keeps its text.
@@ -223,10 +224,10 @@ class Turns:
             owner.suspend(RESTARTED)
         for owner in owners:
             await owner.idle()
-        return _counts(owners)  # some of which are forgotten by now
+        return _counts(owners)  # some of them are forgotten by now
 
     def counts(self) -> TurnCounts:
-        """Returns how many turns run and wait now."""
+        """Returns the numbers of turns that run and wait now."""
         return _counts(self._owners.values())
 
     def view(self, session: Session) -> SessionView:
@@ -238,12 +239,12 @@ class Turns:
         return SessionView(session, schedule.active_turn_id, schedule.entries, schedule.open_requests)
 
     def running(self, tenant: str) -> int:
-        """Returns how many turns of a tenant run, at other nodes too."""
+        """Returns the number of running turns of a tenant, including those of other nodes."""
         here = sum(owner.is_busy for owner in self._tenants.get(tenant, {}).values())
         return here + self._account(tenant).running_elsewhere
 
     def queued(self, tenant: str) -> int:
-        """Returns how many messages of a tenant wait behind running turns, at other nodes too."""
+        """Returns the number of messages of a tenant that wait for turns to end, including those of other nodes."""
         here = sum(owner.waiting for owner in self._tenants.get(tenant, {}).values())
         return here + self._account(tenant).waiting_elsewhere
 
@@ -253,7 +254,7 @@ class Turns:
         return owner.live if owner is not None else None
 
     def waiting_call(self, session_id: str, part_id: str) -> tuple[ToolCalls, int] | None:
-        """Returns the calls among which a turn waits for one, and its part; None when no running turn does.
+        """Returns the calls that include a waiting call, and its part index; None when no running turn waits for it.
 
         Raises:
             ToolCallNotReady: the call is still being written.
@@ -282,13 +283,13 @@ class Turns:
     def pending_notices(
         self, tenant: str, session_id: str | None
     ) -> Iterator[tuple[str, CompactionStarted | RetryScheduled]]:
-        """Returns session ids with their `TurnRun.pending_notice`, of a tenant's session, or of all for None."""
+        """Yields session ids with their `TurnRun.pending_notice`, of a tenant's session, or of all for None."""
         for run in self._runs(tenant, session_id):
             if (notice := run.pending_notice) is not None:
                 yield run.turn.session_id, notice
 
     def open_messages(self, tenant: str, session_id: str | None) -> Iterator[Message]:
-        """Returns the open messages (`TurnRun.open_message`) of a tenant's session, or of all for None."""
+        """Yields the open messages (`TurnRun.open_message`) of a tenant's session, or of all for None."""
         for run in self._runs(tenant, session_id):
             if (message := run.open_message()) is not None:
                 yield message
@@ -306,7 +307,9 @@ class Turns:
         return (run for run in runs if run is not None and run.turn.tenant == tenant)
 
     def _calls(self, tenant: str, session_id: str | None) -> Iterator[ToolCalls]:
-        """Returns what the running turn of a tenant's session waits for, or all its running turns for None."""
+        """Returns the calls for which the running turn of a tenant's session waits, or all its running
+        turns for None.
+        """
         return (run.calls for run in self._runs(tenant, session_id) if run.calls is not None)
 
     def _reads(self, session: Session) -> TenantStore:
@@ -338,7 +341,7 @@ class Turns:
                 del self._tenants[tenant]
 
     def _check_quotas(self, turn: Turn, when_busy: BusyPolicy) -> None:
-        """Refuses a message whose turn would start or wait beyond a quota. Raises QuotaExceeded."""
+        """Rejects a message whose turn would start or wait beyond a quota. Raises QuotaExceeded."""
         limits, owner = self._environment.settings.quotas_of(turn.tenant), self._owners.get(turn.session_id)
         if owner is None or not owner.is_busy:
             quota, limit, count = QuotaName.RUNNING_TURNS, limits.max_running_turns, self.running

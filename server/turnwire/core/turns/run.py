@@ -1,9 +1,9 @@
-"""One turn: asks the model, streams the answer, waits for tools, and asks again until the model has finished.
+"""One turn: calls the model, streams the answer, waits for tools, and repeats this until the model has finished.
 
 Every turn ends through `end_turn`, in one commit, whether the cause is a complete answer, an abort, a provider's error
 or a bug. Start with `TurnRun.run`. A step is a model call with its commits (`StepRun`), whose end is a value
-(`StepEnd`), then the wait for the results of its tool calls (`ToolCalls`). What a turn stores of its steps are commands
-of its session: its task only asks, and tells.
+(`StepEnd`), then the wait for the results of its tool calls (`ToolCalls`). A turn stores its steps by commands of its
+session: its task only sends them.
 """
 
 import asyncio
@@ -76,14 +76,14 @@ END_WAIT_SECONDS = 2.0
 
 
 class StepEnd(Struct, frozen=True):
-    """The end of a step, or how far it came when its turn was stopped."""
+    """The end of a step, or its state when its turn was stopped."""
 
     message: Message
     """The ended message; its calls may lack results. STREAMING when the turn was stopped during the answer."""
     permissions: tuple[PermissionRequest, ...] = ()
     """Open requests of the calls."""
     questions: tuple[HeldQuestion, ...] = ()
-    """Questions of the calls that are open, or whose call has yet to go on."""
+    """Questions of the calls that are open, or whose call has yet to resume."""
     work: Work = Work()
     """The part of the end that is not stored yet; commit it before everything that follows from the step."""
 
@@ -95,10 +95,9 @@ class StepEnd(Struct, frozen=True):
 
 
 class _Asked:
-    """The current request to the model: `request` is set until it is prepared, so that a running turn keeps nothing of
-    its prompt.
+    """The current request to the model. `request` is set until it is prepared, so that a running turn keeps no prompt.
 
-    Another attempt has it made anew.
+    Another attempt makes the request again.
     """
 
     def __init__(self, request: RequestDraft) -> None:
@@ -106,7 +105,7 @@ class _Asked:
         self._toolbox: Callable[[], Awaitable[Toolbox]] = partial(_known, request.toolbox)
 
     async def take(self, requests: StepRequests) -> RequestDraft:
-        """Returns the request, which is not kept any longer."""
+        """Returns the request, and keeps it no longer."""
         request, self.request = self.request, None
         if request is None:
             request = await requests.again()
@@ -123,10 +122,10 @@ async def _known(toolbox: Toolbox) -> Toolbox:
 
 
 class StepRun:
-    """Asks the model once. One task calls `run`; others on the same event loop may read and flush meanwhile.
+    """Calls the model once. One task calls `run`; others on the same event loop may read and flush meanwhile.
 
-    What it gives to others does not refer to it, so an answer of megabytes goes with its step, and waits for no
-    collector of garbage.
+    Nothing that it hands out refers to it, so an answer of megabytes is freed with its step, without a garbage
+    collection.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class StepRun:
         on_output: Callable[[], None],
         ask: Callable[[AddAnswer], "asyncio.Future[Done[Schedule]]"],
     ) -> None:
-        """Adds the step's message; its command has been given when this returns.
+        """Adds the step's message; its command is queued when this returns.
 
         Args:
             environment: Ports and settings.
@@ -147,7 +146,7 @@ class StepRun:
             request: The request to the model.
             reopened: The message of a step that an earlier process began; None makes a new one.
             on_output: Called when the first content of the answer arrives.
-            ask: Has a command of the session carried out.
+            ask: Queues a command of the session.
         """
         self._environment = environment
         self._turn = turn
@@ -167,7 +166,9 @@ class StepRun:
         return self._call.pending_notice if self._call is not None else None
 
     def open_message(self) -> Message | None:
-        """Returns the message with the content received so far; None while it is not stored, as it has no place yet."""
+        """Returns the message with the content received so far; None until it is stored, because it has no position
+        yet.
+        """
         is_stored = self._added.done() and self._added.exception() is None
         return self._answer() if is_stored or self._is_reopened else None
 
@@ -179,8 +180,8 @@ class StepRun:
         """Returns the end of the step, which is not stored yet. Cancelling this ends the HTTP request at once.
 
         Args:
-            slot: The slot for asking a model, held by the caller.
-            requests: Makes a shorter request when the provider finds this one too long.
+            slot: The slot for calling a model, held by the caller.
+            requests: Makes a shorter request when the provider rejects this one as too long.
 
         Raises:
             UnknownModel: the turn's model is no longer configured.
@@ -268,7 +269,7 @@ class StepRun:
         )
 
     def _priced(self, call: ModelCall | None) -> Message:
-        """Returns the message so far with what it cost, and with an estimate where its provider does not say."""
+        """Returns the message so far with its cost, and with an estimate for what its provider did not report."""
         providers, was_asked = self._environment.providers, call is not None and call.was_asked
         answer = with_cost(self._answer(), providers)
         return with_estimate(answer, providers, was_asked=was_asked, is_cut=self._stream.finished is None)
@@ -279,10 +280,10 @@ def _added_event(message: Message) -> NewEvent:
 
 
 class StepCalls:
-    """Carries out the commands on the calls of one message: they are a part of the session's state."""
+    """Carries out commands on the calls of one message, which are a part of the session's state."""
 
     def __init__(self, actor: Actor[Schedule], calls: OpenCalls) -> None:
-        """Takes the session's actor, and the calls as they are before their step has ended."""
+        """Takes the session's actor, and the calls before their step has ended."""
         self._actor = actor
         self._last = calls
         self._message_id = calls.message.message_id
@@ -294,12 +295,12 @@ class StepCalls:
 
     @property
     def state(self) -> OpenCalls:
-        """The calls as they are stored, or as they were found last."""
+        """The stored calls, or else as they were last found."""
         self._last = self._found() or self._last
         return self._last
 
     def ask(self, command: Command[OpenCalls], *, alone: bool = False) -> "asyncio.Future[Done[Schedule]]":
-        """Lets a command be decided and stored; see `Actor.ask`. The reply raises CallsClosed, too."""
+        """Queues a command to be decided and stored; see `Actor.ask`. The reply also raises CallsClosed."""
         return self._actor.ask(ChangeCalls(self._message_id, command), alone=alone)
 
     async def changed(self, *others: "asyncio.Future[Any]") -> None:
@@ -317,9 +318,9 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     """May be a header."""
     ending: Ending
     messages: tuple[Message, ...]
-    """Those of ended steps, and summaries."""
+    """Messages of ended steps, and summaries."""
     step: StepEnd | None
-    """The newest step, which is not among them."""
+    """The newest step, which is not among these messages."""
     logs: Mapping[int, tuple[str, ...]]
     """The lines of its running calls, by part index."""
     reopened: tuple[Message, ...]
@@ -330,7 +331,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     """Whether it resumes at the next start if it can."""
 
     def close(self, running: Running, now: datetime) -> Work | None:
-        """Returns the work that ends the turn; None when the next start continues it. A pure function."""
+        """Returns the work that ends the turn; None when the next start continues it. Pure."""
         step = self.step
         if step is not None and running.ended_message_id == step.message.message_id:
             step = StepEnd(step.message)
@@ -352,10 +353,11 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
 class TurnRun:
     """Runs one turn. One task calls `run`; others on the same event loop may call `stop` and read.
 
-    `_settled` holds the messages of finished steps, whose calls all have results, without their parts: nothing of a
-    step stays in memory that is large. `_step` asks the model; it stays until its end is stored, for readers. `_end` is
+    `_settled` holds the messages of finished steps, whose calls all have results, without their parts, so that nothing
+    large of a step stays in memory. `_step` calls the model; it stays until its end is stored, for readers. `_end` is
     the end of the newest step while that step is not in `_settled`, and `_calls` has its calls, with their part of the
-    session's state. `_reopened` is the message of a step that an earlier process began, until the model is asked again.
+    session's state. `_reopened` is the message of a step that an earlier process began, until the model is called
+    again.
     """
 
     def __init__(
@@ -371,9 +373,9 @@ class TurnRun:
         Args:
             environment: Ports and settings.
             turn: The turn.
-            actor: Owns what its session has stored, in which the turn runs.
-            resume: Where a turn of an earlier process continues; None for a new turn.
-            take_in: Called before a model is asked: adds the messages to the conversation that are to join the turn.
+            actor: Owns the stored state of the session in which the turn runs.
+            resume: The point from which a turn of an earlier process continues; None for a new turn.
+            take_in: Called before a model call: adds the messages that are to join the turn to the conversation.
         """
         self._take_in = take_in
         self._environment = environment
@@ -394,10 +396,10 @@ class TurnRun:
         self._started_at: float | None = None  # by the loop's clock; stays None for a resumed turn
         self._is_resumed = resume is not None
         self.first_output_seconds: float | None = None
-        """From the start of the turn to its first content; None before that, and for a resumed turn."""
+        """Time from the start of the turn to its first content; None before that, and for a resumed turn."""
 
     async def run(self, slots: FairSemaphore) -> TurnEnd:
-        """Runs the turn to its end, which the caller must store; one of `slots` is held while a model is asked.
+        """Runs the turn to its end, which the caller must store; one of `slots` is held during a model call.
 
         Never raises.
         """
@@ -407,7 +409,8 @@ class TurnRun:
             self._task = asyncio.create_task(self._steps(slots), name=f"turn {self.turn.turn_id}")
             await asyncio.wait((self._task,))
         ending = self._ending_of(self._task)
-        self._task = None  # its error has the frames of this turn, which would keep its answer until a collection
+        # its error refers to the frames of this turn, which would keep its answer until a garbage collection
+        self._task = None
         if self._step is not None and self._end is None:
             self._end = await self._step.stop()
         is_suspended = self._is_suspended and ending is self._stopped_with
@@ -441,8 +444,9 @@ class TurnRun:
     def open_message(self) -> Message | None:
         """Returns the message that streams now, or whose tool calls wait for results; None when there is none.
 
-        A reader may act on it, so it streams until the end of its step is stored. The last message of a turn streams
-        until the turn is about to end: a watch that joins while that end cannot be stored gets it with the end.
+        A reader may act on it, so it counts as streaming until the end of its step is stored. The last message of a
+        turn streams until the turn is about to end: a watch that joins while that end cannot be stored gets it with the
+        end.
         """
         if (calls := self.calls) is not None:
             return calls.message
@@ -464,7 +468,7 @@ class TurnRun:
 
     @property
     def open_requests(self) -> int:
-        """Number of open permission requests, questions and calls of client tools that may run, the turn waits for."""
+        """Number of open permission requests, questions and calls of client tools for which the turn waits."""
         return 0 if (calls := self.calls) is None else calls.state.open_requests
 
     @property
@@ -554,17 +558,17 @@ class TurnRun:
         return calls.message
 
     async def _ask(self, slot: Permit) -> StepEnd:
-        """Asks the model for the next step, which has the messages that joined the turn.
+        """Calls the model for the next step, after adding the messages that join the turn.
 
-        None joins a step that an earlier process began, for its message has its place already, or one that continues a
-        paused answer.
+        None joins a step that an earlier process began, because its message already has its position, or a step that
+        continues a paused answer.
         """
         is_begun = self._reopened is not None
         is_paused = bool(self._settled) and self._settled[-1].finish_reason is FinishReason.PAUSED
         if self._take_in is not None and not is_begun and not is_paused:
             await self._take_in(self)
         with self._requests.place.beside(slot):
-            # the step alone has the request, and lets it go
+            # only the step keeps the request, and lets it go
             self._step = step = StepRun(
                 self._environment,
                 self.turn,

@@ -1,4 +1,4 @@
-"""Which turn of a session runs, and which messages wait: a value, and what commands make of it.
+"""The running turn of a session and the waiting messages: a value, and the effect of each command on it.
 
 Everything here is a pure function. `turnwire.core.turns.session` owns such a value and runs the turns.
 """
@@ -69,16 +69,16 @@ class Running(Struct, frozen=True):
 
     @property
     def ended_message_id(self) -> str:
-        """The message of the newest step, once its end is stored; "" while a model is asked."""
+        """The message of the newest step, once its end is stored; "" during a model call."""
         return ""
 
 
 class Asking(Running, frozen=True):
-    """A turn runs, and a model is asked, or about to be."""
+    """A turn runs, and a model is being called, or about to be."""
 
 
 class Paused(Running, frozen=True, kw_only=True):
-    """A turn runs, whose provider has paused its answer: that is stored, and the model is asked again."""
+    """A turn runs whose provider has paused its answer: that is stored, and the model is called again."""
 
     message_id: str
 
@@ -100,32 +100,32 @@ class Calling(Running, frozen=True, kw_only=True):
 
 
 class Between(Struct, frozen=True):
-    """A turn has ended, and that of the first waiting message is being begun: the message is read."""
+    """A turn has ended, and that of the first waiting message is being begun: the message is being read."""
 
     turn_id: str
     """The turn that has ended; "" at the start of the server."""
     stopped_turn_id: str = ""
     """The turn that is to end as soon as it has begun; "" for none."""
     stop: Ending | None = None
-    """The end that it is to have."""
+    """The ending of that turn."""
 
 
 Phase = Idle | Asking | Paused | Calling | Between
 
 
 class Waiting(Struct, frozen=True):
-    """A message that waits for its turn. What may be large is left out, however many wait; the store has it."""
+    """A message that waits for its turn. Its large parts are left to the store, because many may wait."""
 
     message_id: str
-    """The message. Of a turn that answers a message again it stands for that one while it waits, unless it is an edited
-    form of it."""
+    """The message. While a turn waits to answer a message again, this one represents that message, unless it is an
+    edited form of it."""
     turn: Turn
     """A header."""
     size_bytes: int | None = None
     """Memory of the texts of the message, the tools and the system prompt of the turn; None when an earlier process
     stored them."""
     version: int = 0
-    """Grows with every edit: who has read the message before one has read another message."""
+    """Grows with every edit, so that a reader can tell that the message has changed since."""
 
     @property
     def entry(self) -> QueueEntry:
@@ -134,7 +134,7 @@ class Waiting(Struct, frozen=True):
 
 
 class Changed(Exception):
-    """A command is about something that was read before it changed, or about a message that is not first any more."""
+    """A command depends on something that has changed since it was read, or on a message that is no longer first."""
 
 
 class Schedule(Struct, frozen=True):
@@ -144,13 +144,14 @@ class Schedule(Struct, frozen=True):
     waiting: tuple[Waiting, ...] = ()
     """Next first."""
     is_announced: bool = False
-    """Whether the last status event was that the session runs."""
+    """Whether the last status event said that the session runs."""
     settings_version: int = 0
-    """Grows with every change of the settings: who has read them before one has read others."""
+    """Grows with every change of the settings, so that a reader can tell that they have changed since."""
     results_version: int = 0
-    """Grows with every result of a call that no turn waits for: who has read the call before one must read again."""
+    """Grows with every result of a call for which no turn waits, so that a reader can tell that the call has changed
+    since."""
     deletions: int = 0
-    """Number of deletions of the session that are under way: it takes no message meanwhile."""
+    """Number of deletions of the session under way; it accepts no message meanwhile."""
 
     @property
     def active_turn_id(self) -> str:
@@ -169,7 +170,7 @@ class Schedule(Struct, frozen=True):
         return running if isinstance(running, Running) and running.turn.turn_id == turn_id else None
 
     def require(self, *phases: type[Running]) -> Running:
-        """Returns the phase, in which a turn runs. Raises Changed when it is none of these."""
+        """Returns the phase, in which a turn runs. Raises Changed unless it is one of these."""
         if not isinstance(self.phase, Running) or not isinstance(self.phase, phases):
             raise Changed
         return self.phase
@@ -186,17 +187,17 @@ class Schedule(Struct, frozen=True):
 
     @property
     def open_requests(self) -> int:
-        """Number of things that the running turn waits for."""
+        """Number of requests for which the running turn waits."""
         return 0 if self.calls is None else self.calls.open_requests
 
     @property
     def entries(self) -> tuple[QueueEntry, ...]:
-        """The messages that wait, as clients see them: without the one whose turn is being begun."""
+        """The waiting messages, as clients see them: without the one whose turn is being begun."""
         return tuple(one.entry for one in self.waiting[self.begun :])
 
     @property
     def begun(self) -> int:
-        """Number of the messages whose turns are begun: the first one or none. It keeps its place."""
+        """Number of waiting messages whose turn is being begun: the first one or none. It keeps its position."""
         return 1 if isinstance(self.phase, Between) and self.waiting else 0
 
     def find(self, message_id: str) -> Waiting:
@@ -221,8 +222,8 @@ class Schedule(Struct, frozen=True):
     def placed(self, new: Waiting) -> tuple["Schedule", int]:
         """Adds a message where its policy puts it; returns its position too, from 1.
 
-        One that interrupts is answered next, before all that came earlier. One that steers comes before those that only
-        wait: it is next when the turn ends first. Both come behind one whose turn is being begun.
+        A message that interrupts is answered next, before all earlier ones. One that steers comes before those that
+        only wait: it is next when the turn ends first. Both come after one whose turn is being begun.
         """
         first = self.begun
         match new.turn.busy_policy:
@@ -236,7 +237,7 @@ class Schedule(Struct, frozen=True):
         return self.inserted(new, at), at + 1
 
     def inserted(self, new: Waiting, at: int) -> "Schedule":
-        """Adds a message at an index; one that interrupts stops the turn that it is aimed at."""
+        """Adds a message at an index; one that interrupts stops the turn at which it is aimed."""
         stopped, turn = self, new.turn
         if turn.busy_policy is BusyPolicy.INTERRUPT and turn.aimed_at_turn_id == self.active_turn_id:
             stopped = self.stopped(Ending(FinishReason.ABORTED, ended_by_message_id=turn.user_message_id))
@@ -257,7 +258,7 @@ class Schedule(Struct, frozen=True):
         return msgspec.structs.replace(self, waiting=left)
 
     def started(self, turn: Turn) -> tuple["Schedule", tuple[NewEvent, ...]]:
-        """Returns the schedule in which a turn runs, and the events that tell it."""
+        """Returns the schedule in which a turn runs, and the events that report it."""
         events, stop, before = [NewEvent(TurnStarted(turn), turn.turn_id)], None, self.phase
         if not self.is_announced:
             events.insert(0, NewEvent(SessionStatusChanged(True)))
@@ -271,7 +272,7 @@ class Schedule(Struct, frozen=True):
 
     @property
     def queue_changed(self) -> Work:
-        """The work that tells the queue; the store reads it when the work is stored."""
+        """The work that reports the queue; the store reads it when the work is stored."""
         return Work((), (NewEvent(QueueChanged(self.entries)),))
 
     @property
@@ -280,21 +281,23 @@ class Schedule(Struct, frozen=True):
         return Work((OrderQueue(tuple(one.message_id for one in self.waiting)),))
 
     def marked(self, *, is_archived: bool) -> Work:
-        """Returns the work that archives the session, or takes it out of the archive, unless it is so already."""
+        """Returns the work that archives the session, or takes it out of the archive, unless it is already in that
+        state.
+        """
         if isinstance(self.phase, Idle):
             return ARCHIVING if is_archived else UNARCHIVING
         return Work((MarkArchived(is_archived, self.active_turn_id, self.entries, self.open_requests),))
 
 
 class Accepted(Struct, frozen=True):
-    """A message whose turn has its place."""
+    """A message whose turn has its position."""
 
     turn: Turn
     """RUNNING when it starts at once, else QUEUED."""
     message: Message
     """The message; QUEUED when its turn waits."""
     queue_position: int
-    """Its place among the waiting messages, from 1; 0 when its turn starts at once."""
+    """Its position among the waiting messages, from 1; 0 when its turn starts at once."""
 
     @property
     def receipt(self) -> Receipt:
@@ -311,15 +314,15 @@ class Accepted(Struct, frozen=True):
 
 
 class AcceptMessage(Struct, frozen=True):
-    """A message that is to be answered: its turn starts at once, or waits behind others."""
+    """A message that is to be answered: its turn starts at once, or waits for others."""
 
     turn: Turn
     message: Message
     when_busy: BusyPolicy
     store: Callable[[Accepted], Work]
-    """Returns the work that stores the message and its turn; a pure function."""
+    """Returns the work that stores the message and its turn. Pure."""
     max_waiting: int
-    """Greatest number of messages that wait."""
+    """Maximum number of waiting messages."""
     size_bytes: int
     """See `Waiting`."""
     expected_turn_id: str = ""
@@ -365,7 +368,7 @@ class AcceptMessage(Struct, frozen=True):
 
 
 class AbortTurn(Struct, frozen=True):
-    """The end of the running turn, which drops the messages that wait or lets the next one begin."""
+    """The end of the running turn, which drops the waiting messages or lets the next one begin."""
 
     expected_turn_id: str
     """Ends only this turn; "" ends any."""
@@ -374,7 +377,7 @@ class AbortTurn(Struct, frozen=True):
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
         """Returns the schedule with the turn to be stopped and the queue dropped; replies with `Aborting`.
 
-        Late turns are taken out of the schedule alone: `ReturnMessage` stores what becomes of each.
+        Late turns are only taken out of the schedule: `ReturnMessage` stores the outcome of each.
         """
         turn_id = schedule.active_turn_id
         if not turn_id or self.expected_turn_id not in ("", turn_id):
@@ -397,13 +400,13 @@ class Aborting(Struct, frozen=True):
 
 
 class ReturnMessage(Struct, frozen=True):
-    """The message of a late turn that is not to begin any more, and goes back into the conversation."""
+    """The return of a message into the conversation, because its late turn is not to begin any more."""
 
     waiting: Waiting
     message: Message
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule without it, which it need not have any more."""
+        """Returns the schedule without it, in case it still has it."""
         left = schedule.without((self.waiting.message_id,))
         return Decision(left, _returning_work(self.waiting, self.message, now.at) + left.queue_changed)
 
@@ -430,13 +433,13 @@ class LeaveOut(Struct, frozen=True):
 
 
 class AddAnswer(Struct, frozen=True):
-    """The message of a step, whose model is being asked."""
+    """The message of a step, whose model is being called."""
 
     work: Work
-    """Stores and tells it."""
+    """Stores and reports it."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the same schedule, and the work. Raises Changed: no model is to be asked."""
+        """Returns the same schedule, and the work. Raises Changed: no model is to be called."""
         schedule.require(Asking)
         return Decision(schedule, self.work)
 
@@ -451,7 +454,7 @@ class EndStep(Struct, frozen=True):
     """Stores the end; empty when an earlier process did."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule with the calls. Raises Changed: no model is being asked."""
+        """Returns the schedule with the calls. Raises Changed: no model is being called."""
         running = schedule.require(Asking)
         after: Paused | Calling = Paused(running.turn, running.stop, message_id=self.message_id)
         if self.calls is not None:
@@ -463,7 +466,7 @@ class BeginStep(Struct, frozen=True):
     """The next step of a turn: nothing waits for the one before."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule in which a model is to be asked. Raises Changed: no step has ended."""
+        """Returns the schedule in which a model is to be called. Raises Changed: no step has ended."""
         running = schedule.require(Paused, Calling)
         return Decision(msgspec.structs.replace(schedule, phase=Asking(running.turn, running.stop)))
 
@@ -472,7 +475,7 @@ class ChangeCalls(Struct, frozen=True):
     """A command on the calls that wait for their results."""
 
     message_id: str
-    """That of the calls."""
+    """The message of the calls."""
     command: Command[OpenCalls]
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
@@ -493,7 +496,7 @@ class EndTurn(Struct, frozen=True):
 
     turn_id: str
     close: Callable[[Running, datetime], Work | None]
-    """Returns the work that ends the turn as it is stored; None leaves it to the next start. A pure function."""
+    """Returns the work that ends the stored turn; None leaves it to the next start. Pure."""
     is_stopping: bool
     """Whether the server stops, so that no turn follows."""
 
@@ -512,7 +515,7 @@ class EndTurn(Struct, frozen=True):
 
 
 class GiveUpTurn(Struct, frozen=True):
-    """A turn that runs no more and whose end cannot be stored: the next start of the server ends it."""
+    """A turn that no longer runs and whose end cannot be stored: the next start of the server ends it."""
 
     turn_id: str
 
@@ -524,10 +527,10 @@ class GiveUpTurn(Struct, frozen=True):
 
 
 class BecomeIdle(Struct, frozen=True):
-    """No turn follows the one that ended, because nothing waits any more."""
+    """The session becomes idle, because no message waits for the turn that ended."""
 
     is_stored: bool = True
-    """False gives up telling it."""
+    """False does not report it."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
         """Returns the schedule in which nothing runs; changes nothing when a message waits."""
@@ -564,12 +567,12 @@ class JoinTurn(Struct, frozen=True):
 
     turn_id: str
     joining: tuple[tuple[Waiting, Turn, Message], ...]
-    """As they were when they were read; turns and messages are whole."""
+    """As they were when they were read; turns and messages are complete."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule without them. One that waits no more, or was changed, does not join.
+        """Returns the schedule without them. A message that no longer waits, or was changed, does not join.
 
-        Raises Changed: no model is to be asked.
+        Raises Changed: no model is to be called.
         """
         joining = [one for one in self.joining if one[0] in schedule.waiting]
         if not joining or schedule.require(Asking).stop is not None:
@@ -589,10 +592,10 @@ class EditWaiting(Struct, frozen=True):
     message: Message
     """As it was read."""
     parts: tuple[Part, ...] | None
-    """All that it has from now on; None leaves its content."""
+    """Its complete new content; None keeps its content."""
     files: tuple[FileChange, ...]
     policy: BusyPolicy | None
-    """None leaves its policy."""
+    """None keeps its policy."""
     further: Work
     """More work for the same commit."""
 
@@ -616,7 +619,7 @@ class EditWaiting(Struct, frozen=True):
             work += Work((PutTurn(turn),))
         if self.parts is not None:
             message = msgspec.structs.replace(message, parts=self.parts, updated_at=now.at)
-            # removed and written anew, so that no part of the old one stays; then the files, which both may have
+            # removed and written anew, so that no old part stays; then the files, which both versions may have
             changes = (RemoveMessage(message.message_id), *self.files, PutMessage(message))
             work += Work(changes, (NewEvent(MessageReplaced(message), turn.turn_id),))
         size = found.size_bytes if self.parts is None else None
@@ -627,7 +630,7 @@ class EditWaiting(Struct, frozen=True):
 
 
 class MoveWaiting(Struct, frozen=True):
-    """Another place for a waiting message."""
+    """Another position for a waiting message."""
 
     message_id: str
     before_message_id: str
@@ -654,7 +657,7 @@ class RemoveWaiting(Struct, frozen=True):
     waiting: Waiting
     """As it was when its message was read."""
     message: Message | None
-    """The message when its turn is late: it goes back into the conversation."""
+    """The message if its turn is late: it goes back into the conversation."""
     further: Work
     """More work for the same commit."""
 
@@ -684,7 +687,7 @@ class AppendMessage(Struct, frozen=True):
 
     work: Work
     results_version: int | None = None
-    """That of the schedule before the calls were read that get results; None when none does."""
+    """The schedule's version before the calls that get results were read; None when no call gets one."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
         """Returns the schedule, and the work, which takes the session out of the archive. Raises Changed."""
@@ -700,14 +703,14 @@ class ChangeSettings(Struct, frozen=True):
     """Other settings of the session."""
 
     settings_version: int
-    """That of the schedule before the settings were read."""
+    """The schedule's version before the settings were read."""
     changed: Session | None
-    """The session with them; None leaves them as they are."""
+    """The session with the new settings; None keeps them as they are."""
     further: Work
     """More work for the same commit."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule, the work that stores and tells the settings, and the session. Raises Changed."""
+        """Returns the schedule, the work that stores and reports the settings, and the session. Raises Changed."""
         if self.settings_version != schedule.settings_version:
             raise Changed
         if self.changed is None:
@@ -720,20 +723,20 @@ class ChangeSettings(Struct, frozen=True):
 
 
 class ArchiveSession(Struct, frozen=True):
-    """The session goes into the archive, or is taken out of it."""
+    """The session goes into the archive, or comes out of it."""
 
     is_archived: bool
     further: Work
     """More work for the same commit."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule, and the work, of which nothing happens when it is so already."""
+        """Returns the schedule, and the work, which has no effect if the session is already in that state."""
         later = msgspec.structs.replace(schedule, settings_version=schedule.settings_version + 1)
         return Decision(later, self.further + schedule.marked(is_archived=self.is_archived))
 
 
 class NoteDeletion(Struct, frozen=True):
-    """A deletion of the session begins, or is over: it may have failed."""
+    """A deletion of the session begins, or is over, possibly because it failed."""
 
     has_begun: bool
 
@@ -768,8 +771,8 @@ TRANSITIONS: dict[type, dict[type, frozenset[type]]] = {
         BecomeIdle: frozenset({Idle}),
     },
 }
-"""Which commands change anything in each phase, and to which phases they lead. A test compares it with what is decided,
-and docs/internals/phases.md is made from it."""
+"""The commands that change anything in each phase, and the phases to which they lead. A test compares it with the
+decisions, and docs/internals/phases.md is made from it."""
 
 
 def leading_work(turn: Turn, now: datetime, question: Message, stands_in: str = "") -> Work:
@@ -779,7 +782,7 @@ def leading_work(turn: Turn, now: datetime, question: Message, stands_in: str = 
         turn: The turn.
         now: When it begins.
         question: The message.
-        stands_in: The waiting message that stands for it and goes; "" for none.
+        stands_in: The waiting message that represents it and is removed; "" for none.
     """
     event = NewEvent(ConversationChanged(ConversationChange.ALTERNATIVE_SELECTED, None), turn.turn_id)
     if turn.user_message_id != turn.regenerates:

@@ -1,4 +1,4 @@
-"""The turns of one session: decides which runs and which messages wait, and runs one after the other."""
+"""The turns of one session: decides which turn runs and which messages wait, and runs one after the other."""
 
 import asyncio
 import contextlib
@@ -63,10 +63,10 @@ from turnwire.ports.pages import Page
 from turnwire.ports.telemetry.tracing import Span, error_type, leave_trace
 
 RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
-"""Pauses between attempts to store the end of a turn; the last one repeats."""
+"""Delays between attempts to store the end of a turn; the last one repeats."""
 
 READ_PAUSES_SECONDS = (0.1, 0.5, 2.0)
-"""Pauses before each further attempt to read a message."""
+"""Delays before each further attempt to read a message."""
 
 MAX_JOINING_BYTES = 8 * 2**20
 """Maximum size of the messages that join a turn in one commit; one alone may be larger."""
@@ -90,10 +90,10 @@ class Aborted(Struct, frozen=True):
 class SessionTurns:
     """Owns the turns of one session. Used on the event loop only.
 
-    What runs and what waits is the `schedule`, which commands change one after the other. `_task` runs the turns, from
-    when one begins until nothing waits; `run` is the turn that it runs, or ran last. `_beginning` has the turns whose
-    beginning is being stored, with their tools and their system prompts, by id. `_held` counts who reads something on
-    which a command depends: an owner that came later would not know that it changed meanwhile.
+    The running turn and the waiting messages are the `schedule`, which commands change one after the other. `_task`
+    runs the turns, from when one begins until nothing waits; `run` is the turn that it runs, or ran last. `_beginning`
+    has the turns whose beginning is being stored, with their tools and their system prompts, by id. `_held` counts the
+    readers of something on which a command depends: an owner made later would not know that it changed meanwhile.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SessionTurns:
         environment: Ports and settings.
         tenant: The tenant of the session.
         session_id: The session.
-        slots: Bounds the turns whose model is asked at the same time, on the whole server; tenants have turns.
+        slots: Bounds the concurrent model calls on the whole server; tenants take turns.
         forget: Called when nothing runs or waits any more.
         on_ended: Called when the end of a turn is stored.
         schedule: The schedule that an earlier process left.
@@ -149,7 +149,7 @@ class SessionTurns:
 
     @property
     def waiting(self) -> int:
-        """Number of messages that wait, those included that are being stored."""
+        """Number of waiting messages, including those being stored."""
         starts_at_once = isinstance(self.schedule.phase, Idle) and bool(self._beginning)
         return len(self.schedule.waiting) + len(self._beginning) - starts_at_once
 
@@ -164,7 +164,7 @@ class SessionTurns:
         return accepting
 
     def ask(self, command: Command[Schedule], *, alone: bool = False) -> "Future[Done[Schedule]]":
-        """Carries a command out; see `Actor.ask`. What comes after `forget` fails with SessionMoving."""
+        """Carries out a command; see `Actor.ask`. A command after `forget` fails with SessionMoving."""
         if self._is_left:
             return self._moving()
         asked = self._actor.ask(command, alone=alone)
@@ -173,7 +173,7 @@ class SessionTurns:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps the owner while something is read on which a command depends; see `Changed`."""
+        """Keeps the owner during a read on which a command depends; see `Changed`."""
         self._held += 1
         try:
             yield
@@ -221,12 +221,14 @@ class SessionTurns:
         return Aborted(aborting.turn_id, tuple(one for one in ids if one not in lost))
 
     async def _until_over(self, turn_id: str) -> None:
-        """Returns when a turn is not active any more, or is left to the next start. Safe to cancel."""
+        """Returns when a turn is no longer active, or is left to the next start. Safe to cancel."""
         while turn_id and self.schedule.active_turn_id == turn_id and self._task is not None:
             await self._actor.changed(self._task)
 
     async def _return(self, late: list[Waiting]) -> set[str]:
-        """Puts the messages of late turns back into the conversation; returns the ids of those that stay as stored."""
+        """Puts the messages of late turns back into the conversation; returns the ids of those that could not be put
+        back.
+        """
         lost = set[str]()
         for waiting in late:  # one after the other: each may be large
             async with contextlib.AsyncExitStack() as held:
@@ -241,10 +243,12 @@ class SessionTurns:
 
         Args:
             message_id: The message.
-            change: Returns what to change of it; raises to refuse.
+            change: Returns the change to it; raises to reject.
 
-        Raises MessageNotWaiting, StorageError, TooManyTurns: there was no memory to read it in time, and what `change`
-        and the commit raise.
+        Raises:
+            MessageNotWaiting: the message does not wait.
+            TooManyTurns: memory to read it was not available in time.
+            StorageError: it could not be read. Also raises what `change` and the commit raise.
         """
         while True:
             waiting = self.schedule.find(message_id)
@@ -278,10 +282,10 @@ class SessionTurns:
                     continue
 
     async def delete(self, before_removal: Callable[[str], Awaitable[None]]) -> None:
-        """Ends all turns, then removes the session; it takes no message meanwhile. Not for cancelling.
+        """Ends all turns, then removes the session, which accepts no message meanwhile. Must not be cancelled.
 
         Args:
-            before_removal: Ends all else that happens in the session.
+            before_removal: Ends everything else that happens in the session.
 
         Raises:
             StorageError: it was not removed, or waiting messages could not be dropped.
@@ -305,7 +309,7 @@ class SessionTurns:
             self.run.suspend(ending)
 
     def forget(self) -> None:
-        """Drops the session from memory, though a turn of it may be stored as running. Call when it is `idle`."""
+        """Drops the session from memory, even if a turn of it is stored as running. Call when it is `idle`."""
         count_requests(self._environment, self._tenant, self.schedule.calls, None)
         self._is_forgotten = self._is_left = True
         self._forget(self._session_id)
@@ -323,7 +327,7 @@ class SessionTurns:
             await asyncio.wait(waiting)
 
     def _follow(self, before: Schedule, after: Schedule) -> None:
-        """Lets what is stored take effect: a turn begins to run, or is stopped."""
+        """Applies what is stored: a turn begins to run, or is stopped."""
         count_requests(self._environment, self._tenant, before.calls, after.calls)
         if not isinstance(after.phase, Running) or self._stopping.is_set():
             return
@@ -331,7 +335,7 @@ class SessionTurns:
         # one commit may end a turn and begin another
         if not isinstance(before.phase, Running) or before.phase.turn.turn_id != turn.turn_id:
             self.run = self._new_run(self._beginning.pop(turn.turn_id, turn))
-            if self._task is None:  # else it has yet to see that the turn before has ended
+            if self._task is None:  # else it has yet to see that the previous turn has ended
                 self._start_task()
         if after.phase.stop is not None and self.run is not None and self.run.turn.turn_id == turn.turn_id:
             self.run.stop(after.phase.stop)
@@ -345,7 +349,7 @@ class SessionTurns:
 
     async def _run_turns(self) -> None:
         """Runs the turn that has begun, then those that wait."""
-        leave_trace()  # each turn has its own place in a trace, whichever call started this task
+        leave_trace()  # each turn has its own position in a trace, whichever call started this task
         while isinstance(self.schedule.phase, Running) or await self._begin_next():
             run = self.run
             if run is None:
@@ -376,7 +380,9 @@ class SessionTurns:
             await self._end_unsaved(run)
 
     async def _end_unsaved(self, run: TurnRun) -> None:
-        """Ends a turn whose last messages cannot be stored, unless it has ended. Else others would wait for ever."""
+        """Ends a turn whose last messages cannot be stored, unless it has ended. Otherwise others would
+        wait forever.
+        """
         if self.schedule.running(run.turn.turn_id) is None:
             return
         turn = run.turn
@@ -403,7 +409,9 @@ class SessionTurns:
         return False
 
     async def _begin(self, waiting: Waiting) -> None:
-        """Begins the turn of a message, unless it changed meanwhile. One that cannot begin waits for the next start."""
+        """Begins the turn of a message, unless it changed meanwhile. A turn that cannot begin waits for the
+        next start.
+        """
         begin = self._begin_again if waiting.turn.regenerates else self._begin_waiting
         async with contextlib.AsyncExitStack() as held:
             whole = await self._surely_read(lambda: self._whole(waiting, held))
@@ -423,7 +431,9 @@ class SessionTurns:
         return await self._store_beginning(whole, turn, Work((PutMessage(message),)))
 
     async def _begin_again(self, whole: Whole) -> bool:
-        """As `_begin_waiting` for a turn that answers a message again; ends it when that waits or was taken back."""
+        """Like `_begin_waiting`, for a turn that answers a message again; ends it when that message waits or was taken
+        back.
+        """
         waiting, message_id = whole.turn, whole.message.message_id
         for _ in range(2):  # once more when the message began to wait between reading and storing
             question = await self._surely_read(lambda: self._question(waiting))
@@ -463,15 +473,15 @@ class SessionTurns:
         held: contextlib.AsyncExitStack,
         acquire: Callable[[str, int], Awaitable[None]] | None = None,
     ) -> Whole:
-        """Reads a waiting message, and has memory for it while `held` lasts; see `read_whole`."""
+        """Reads a waiting message, and holds memory for it while `held` lasts; see `read_whole`."""
         [whole] = await held.enter_async_context(read_whole(self._environment, (waiting,), acquire=acquire))
         return whole
 
     async def _take_in(self, run: TurnRun) -> None:
         """Lets messages join a turn before its next step; returns when that is durable.
 
-        Those that are large together join in several commits, so that few of them are in memory. When it cannot be
-        stored, they wait on: for the next step, or for their own turns.
+        Messages that are large together join in several commits, so that few of them are in memory. If that cannot be
+        stored, they keep waiting: for the next step, or for their own turns.
         """
         turn_id = run.turn.turn_id
         try:
@@ -488,7 +498,7 @@ class SessionTurns:
             log.warning("turn_not_steered", session_id=self._session_id, error=type(error).__name__)
 
     async def _surely_read(self, read: Callable[[], Awaitable[T]]) -> T | None:
-        """Returns what could be read, after some attempts; None when it could not, is gone, or the server stops."""
+        """Returns what was read, after some attempts; None when it could not be read, is gone, or the server stops."""
         for pause in (*READ_PAUSES_SECONDS, None):
             try:
                 return await read()
@@ -500,16 +510,15 @@ class SessionTurns:
         raise AssertionError("the last pause is None")
 
     async def _carry_out_surely(self, command: Command[Schedule]) -> Done[Schedule] | None:
-        """Carries out what must not be lost, and retries as long as the store is busy or the disk refuses.
+        """Carries out what must not be lost; retries as long as the store is busy or the disk full.
 
-        Returns None when the session is gone, the server stops, or the store failed in another way several
-        times in a row, which suggests that the work itself is at fault. The next start ends a turn that is left open.
-
-        Raises Changed.
+        Returns None when the session is gone, the server stops, or the store failed in another way several times in a
+        row, which suggests that the work itself is at fault. The next start ends a turn that is left open. Raises
+        Changed.
         """
         for attempt in itertools.count():
             try:
-                # of the beginning of another answer the store may drop an event: nothing is counted behind it
+                # the store may drop an event of the beginning of another answer, so no events may be counted after it
                 return await asyncio.shield(self.ask(command, alone=isinstance(command, BeginTurn)))
             except StorageError as error:
                 if self._stopping.is_set() or not (error.may_pass or attempt < len(RETRY_SECONDS)):
@@ -517,7 +526,8 @@ class SessionTurns:
                     return None
                 log.warning("turn_not_saved_yet", session_id=self._session_id, reason=error.reason)
                 await self._pause(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
-            except (MessageNotFound, ShuttingDown):  # what a turn answers again; the store ends, see `end_soon`
+            # the message to answer again is gone; or the store is closing, see `end_soon`
+            except (MessageNotFound, ShuttingDown):
                 return None
             except Changed:
                 raise
@@ -556,7 +566,7 @@ class SessionTurns:
     def _forget_if_idle(self) -> None:
         if self.is_at_rest and not self._held and not self._is_forgotten:
             self._is_forgotten = True
-            self.run = None  # it refers to this; an answer of megabytes is to go with its turn
+            self.run = None  # it refers to this object, and an answer of megabytes is to be freed with its turn
             self._forget(self._session_id)
 
 

@@ -1,4 +1,4 @@
-"""All that is stored of waiting messages, while it is needed: few of them are in memory at the same time."""
+"""Waiting messages with everything stored of them, while it is needed: few of them are in memory at the same time."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -15,7 +15,7 @@ from turnwire.domain.text import memory_bytes
 
 
 class Whole(Struct, frozen=True):
-    """A waiting message with all that is stored of it."""
+    """A waiting message with everything that is stored of it."""
 
     waiting: Waiting
     """As it was when it was read."""
@@ -24,7 +24,7 @@ class Whole(Struct, frozen=True):
 
 
 def held_bytes(turn: Turn, message: Message) -> int:
-    """Returns what the texts of a message, the tools and the system prompt of its turn take in memory."""
+    """Returns the memory of the texts of a message, and of the tools and the system prompt of its turn."""
     texts = (part.content.text for part in message.parts if isinstance(part.content, Text))
     return sum(map(memory_bytes, texts)) + settings_bytes(turn)
 
@@ -37,16 +37,16 @@ async def read_whole(
     max_bytes: int = 0,
     acquire: Callable[[str, int], Awaitable[None]] | None = None,
 ) -> AsyncIterator[list[Whole]]:
-    """Reads the first of the waiting messages of one session, and has memory for them meanwhile.
+    """Reads the first of the waiting messages of one session, and holds memory for them meanwhile.
 
-    It waits for memory for the first one alone. Each further one is read only if memory is available at once: two that
-    wait for more while they have some would wait for each other.
+    It waits for memory for the first one only. Each further one is read only if memory is available at once: two
+    readers that wait for more while they hold some would wait for each other.
 
     Args:
         environment: The store, and the budget of all sessions.
         waiting: The messages; at least one.
-        max_bytes: The message that passes it is the last one.
-        acquire: How to wait for memory; None as `FairSemaphore.acquire` does.
+        max_bytes: The message that exceeds it is the last one.
+        acquire: Waits for memory; None uses `FairSemaphore.acquire`.
 
     Raises:
         SessionNotFound, TurnNotFound, MessageNotFound: they are gone.
@@ -74,7 +74,7 @@ async def read_whole(
 
 
 def _needed_bytes(size: int | None, turn: Turn, budget: FairSemaphore) -> int:
-    """Returns the memory for a message. One that is answered again is read separately, so its size does not count."""
+    """Returns the memory to acquire. A turn that answers again reads another message, whose size is not known."""
     if size is None or turn.regenerates:
         return budget.limit // 2
     return min(size, budget.limit)

@@ -103,7 +103,7 @@ async def test_calls_beyond_the_limit_are_refused_at_once() -> None:
     message, asked, beyond = await ask_permissions(environment, make_turn(), message)
     assert [(request.tool, request.part_index) for request in asked] == [("one", 0), ("two", 2)]
     assert [bool(call.permission_id) for _, call in message.tool_calls()] == [True, False, True, False, False]
-    why = "the call was not run: 2 calls of the answer wait to be allowed"
+    why = "the call was not run: 2 calls of the answer wait for permission"
     assert {index: (call.status, call.error) for index, call in beyond.items()} == {
         3: (ToolStatus.ERROR, why),
         4: (ToolStatus.ERROR, why),

@@ -210,7 +210,7 @@ async def test_a_paused_call_has_a_bounded_state(monkeypatch: pytest.MonkeyPatch
     """It is stored with each question."""
     monkeypatch.setattr("turnwire.core.tools.questions.MAX_STATE_CHARS", 3)
     asker = Asker()
-    with pytest.raises(QuestionRefused, match="larger than 3"):
+    with pytest.raises(QuestionRefused, match="longer than 3"):
         await asker.calls._questions.pause(0, ToolPause(questions=(("a", NEW),), state="long"))
     assert asker.store.commits == []
 

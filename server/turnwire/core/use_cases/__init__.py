@@ -1,8 +1,8 @@
 """The operations that a listener may call, one class per module.
 
 The first argument of every use case and every watch is the `Principal` for whom it acts. Its tenant decides which data
-exists: sessions are found for a tenant only (`Environment.session`, `ports.store.Store.of`), so that the session of
-another tenant is as unknown as one that never was. All else is read with the session, or with the tenant.
+exists: sessions are found for a tenant only (`Environment.session`, `ports.store.Store.of`), so that a session of
+another tenant is as unknown as one that never existed. Everything else is read with the session, or with the tenant.
 """
 
 from dataclasses import dataclass

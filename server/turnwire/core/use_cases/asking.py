@@ -55,7 +55,7 @@ class Permissions:
         Args:
             principal: The caller.
             session_id: The session; "" for all sessions of the caller's tenant.
-            page: Which of them.
+            page: The requested page.
 
         Raises:
             InvalidRequest: the token is not from this listing.
@@ -92,7 +92,7 @@ class Questions(UseCase):
         Args:
             principal: The caller.
             session_id: The session; "" for all sessions of the caller's tenant.
-            page: Which of them.
+            page: The requested page.
 
         Raises:
             InvalidRequest: the token is not from this listing.

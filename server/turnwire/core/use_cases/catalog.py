@@ -52,7 +52,7 @@ class ToolPage(Struct, frozen=True):
     problems: Mapping[str, str]
     """Why a tool is not offered to models, by tool name."""
     permissions: Mapping[str, PermissionAction]
-    """Whether calls of a tool are allowed, denied or ask a person, by tool name."""
+    """Whether calls of a tool are allowed, denied or require a person's permission, by tool name."""
     next_token: str = ""
     """"" on the last page."""
 
@@ -109,7 +109,7 @@ class Catalog:
         Args:
             principal: The caller.
             session_id: The session, or "".
-            size: Most tools to return, at least 1.
+            size: Maximum number of tools, at least 1.
             token: `next_token` of the previous page; "" for the first.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Chooses model, agent and tools of a turn; refuses unknown and unusable ones before anything is stored."""
+"""Chooses model, agent and tools of a turn; rejects unknown and unusable ones before anything is stored."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -42,16 +42,16 @@ def settings_in(field: str) -> Iterator[None]:
 
 
 async def check_settings(environment: Environment, change: SessionChange, tenant: str, directory: str = "") -> None:
-    """Checks what a change of settings names outside the session; `changed_session` checks the rest.
+    """Checks the schemas and the directory in a change of settings; `changed_session` checks the rest.
 
     Args:
         environment: Ports and settings.
         change: The change.
         tenant: The owner of the session.
-        directory: The session's present one, which may stay though the configuration no longer allows it.
+        directory: The session's present one, which may stay even if the configuration no longer allows it.
 
     Raises:
-        InvalidRequest: a schema of tools or answers is wrong, or the directory is not one that the session may have.
+        InvalidRequest: a schema of tools or answers is wrong, or the session may not have the directory.
     """
     with settings_in(change.settings_field):
         if "tools" in change.paths:
@@ -79,7 +79,7 @@ def changed_session(environment: Environment, session: Session, change: SessionC
 
 
 def check_spending(environment: Environment, tenant: str) -> None:
-    """Refuses a turn that no model may answer. Raises QuotaExceeded."""
+    """Rejects a turn that no model may answer. Raises QuotaExceeded."""
     if exceeded := exceeded_spending(environment, tenant):
         raise exceeded
 
@@ -93,7 +93,7 @@ def choose_turn(
     message_id: str,
     now: datetime,
 ) -> Turn:
-    """Returns the turn of a message, which waits until it has a place.
+    """Returns a new turn for a message; it is QUEUED until it is accepted.
 
     Raises:
         InvalidRequest: the model, the agent, the tools or an option of the generation cannot be used.
@@ -193,13 +193,13 @@ async def check_allowed_directory(directory: str, settings: CoreSettings, tenant
         problem = (
             "is not below a folder that the server may read"
             if roots
-            else "is set, but the server lets you read no files"
+            else "is set, and no files of the server may be read"
         )
         raise InvalidRequest.of("directory", problem, "PATH_NOT_ALLOWED")
 
 
 def _check_tool_choice(choice: ToolChoice | None, tools: Sequence[ToolDefinition]) -> None:
-    """Refuses the choice of a client's tool that is not there. Tools of the server come and go: a step looks for them.
+    """Rejects the choice of a client's tool that does not exist. The server's tools may change: a step checks for them.
 
     Raises:
         InvalidRequest: there is no such tool.
@@ -212,7 +212,7 @@ def _check_tool_choice(choice: ToolChoice | None, tools: Sequence[ToolDefinition
 
 
 async def check_answer(settings: CoreSettings, answer: NewTurn, field: str = "") -> None:
-    """Checks the schemas of how a message is to be answered.
+    """Checks the schemas in the settings with which a message is to be answered.
 
     Args:
         settings: Have the limits.
@@ -246,11 +246,11 @@ async def check_tools(settings: CoreSettings, tools: Sequence[ToolDefinition], f
     Args:
         settings: Have the limit.
         tools: The tools.
-        field: Their path in the request, for errors.
+        field: Path of the tools in the request, for errors.
 
     Raises:
-        InvalidRequest: a schema is not valid; has one violation for each of these tools.
-        MessageTooLarge: they are over the limit together.
+        InvalidRequest: schemas are not valid; has one violation for each of them.
+        MessageTooLarge: together they are over the limit.
     """
     limits = settings.limits
     size = sum(tool.size_bytes for tool in tools)

@@ -1,4 +1,4 @@
-"""Explains what a model would be sent: makes a step's request as a turn would, and does not send it."""
+"""Explains the request to a model: makes a step's request as a turn would, and does not send it."""
 
 import asyncio
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ class ExplainRequest(Struct, frozen=True, kw_only=True):
 
 
 class ContextExplanation(Struct, frozen=True, kw_only=True):
-    """A request and how it was made."""
+    """A request, and how it was made."""
 
     model: ModelRef
     api: str
@@ -51,19 +51,21 @@ class ContextExplainer:
     """Explains requests without sending or storing anything."""
 
     def __init__(self, environment: Environment) -> None:
-        """Takes the ports and settings. `_one_at_a_time` lets one request be made at a time, for it may be large."""
+        """Takes the ports and settings. `_one_at_a_time` lets one request be made at a time, because it may
+        be large.
+        """
         self._environment = environment
         self._one_at_a_time = asyncio.Lock()
 
     async def explain(self, principal: Principal, request: ExplainRequest) -> ContextExplanation:
-        """Returns what a model would be sent if a turn of the session began now. Safe to cancel.
+        """Returns the request that a model would get if a turn of the session began now. Safe to cancel.
 
-        One request is made at a time: it may be as large as the conversation.
+        Requests are made one at a time, because one may be as large as the conversation.
 
         Raises:
             SessionNotFound: there is no such session.
             InvalidRequest: a part, a tool's schema or the agent is invalid.
-            UploadNotFound: there is no upload that a part names.
+            UploadNotFound: a part names an upload that does not exist.
             UnknownModel: the model is not configured.
             ProviderCredentialsRejected: the model's provider has no key.
             StorageError: the conversation could not be read.
@@ -108,7 +110,7 @@ class ContextExplainer:
         )
 
     async def _content(self, principal: Principal, file: LoadedFile) -> bytes:
-        """Returns the bytes of a file that is not stored as one yet. An upload stays."""
+        """Returns the bytes of a file that is not stored yet. An upload stays."""
         if not file.upload_id:
             return file.content
         uploads = self._environment.store.uploads

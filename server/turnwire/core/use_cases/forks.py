@@ -39,13 +39,13 @@ class CopiedConversation(Struct, frozen=True):
 
     messages: tuple[Message, ...]
     turns: tuple[Turn, ...]
-    """Ended, without what they used: nothing was used in the copy."""
+    """Ended, without their usage, because the copy has used nothing."""
     message_ids: dict[str, str]
-    """Ids of the copies by the ids of what they are copies of, in order."""
+    """Ids of the copies by the ids of their originals, in order."""
 
     @property
     def last_id(self) -> str:
-        """The last message that was copied; "" when none was."""
+        """The last copied message; "" for none."""
         return next(reversed(self.message_ids), "")
 
 
@@ -169,19 +169,19 @@ class SessionForks(UseCase):
         """Takes what it shares with other use cases."""
         super().__init__(environment, turns, requests)
         self._one_at_a_time = asyncio.Lock()
-        """A copy is in memory whole while it is made, so only one is at a time."""
+        """A copy is in memory as a whole while it is made, so copies are made one at a time."""
 
     async def fork(self, principal: Principal, session_id: str, through_message_id: str, change: SessionChange) -> Fork:
-        """Copies a session; returns when the copy is durable, as a whole. Continues when it is cancelled.
+        """Copies a session; returns when the complete copy is durable. Continues when it is cancelled.
 
-        Idempotent when the request is named: a retry gets the copy as it is then.
+        Idempotent when the request is named: a retry gets the present state of the copy.
 
         Args:
             principal: The caller.
             session_id: The session to copy.
             through_message_id: The last message to copy; "" copies all. While a turn runs, the copy ends before the
                 first message that is not complete.
-            change: How the settings of the copy differ from those of the session.
+            change: Settings of the copy that differ from those of the session.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -189,7 +189,7 @@ class SessionForks(UseCase):
             TurnInProgress: the message, or one before it, is not complete yet.
             InvalidRequest: a setting is wrong, or the request's name was used for another request.
             QuotaExceeded: the tenant may not store the copy.
-            StorageError: the session could not be read, or the copy not be stored.
+            StorageError: the session could not be read, or the copy could not be stored.
         """
 
         async def fork() -> Fork:
@@ -256,13 +256,13 @@ class SessionForks(UseCase):
         return in_parts.publish(len(copied.messages), Work((), events) + record)
 
     async def _check_not_waiting(self, principal: Principal, session_id: str, message_id: str) -> None:
-        """Refuses a message that is not part of the conversation yet."""
+        """Rejects a message that is not part of the conversation yet."""
         message = await self._of(principal).message(session_id, message_id)
         if message.status is MessageStatus.QUEUED:
             raise TurnInProgress(f"message {message_id!r} waits behind a running turn", message.turn_id)
 
     async def _earlier(self, principal: Principal, session_id: str, receipt: Receipt) -> Fork:
-        """Returns the copy that the first attempt made, as it is now; hidden messages are named too."""
+        """Returns the copy that the first attempt made, in its present state; hidden messages are named too."""
         store = self._of(principal)
         session = await store.session(receipt.session_id)
         message_ids = dict[str, str]()
@@ -277,7 +277,7 @@ class SessionForks(UseCase):
 
 
 def _copies_in(batch: Iterable[Record], source_id: str) -> dict[str, str]:
-    """Returns the ids of messages that were copied from a session, by the ids that they have there."""
+    """Returns the ids of messages that were copied from a session, by their ids there."""
     messages = [record.message for record in batch if isinstance(record, ArchivedMessage)]
     return {
         message.origin.message_id: message.message_id
@@ -287,7 +287,7 @@ def _copies_in(batch: Iterable[Record], source_id: str) -> dict[str, str]:
 
 
 def _changes(copied: CopiedConversation) -> tuple[Change, ...]:
-    """Returns what stores a copy, without its session."""
+    """Returns the changes that store a copy, without its session."""
     return (
         *(PutTurn(turn) for turn in copied.turns),
         *(PutMessage(message) for message in copied.messages),

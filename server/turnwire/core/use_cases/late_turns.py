@@ -1,4 +1,4 @@
-"""Answers for messages that are stored already: late ones, and other ones, which make what was there an alternative."""
+"""Answers for stored messages: late ones, and further ones, which make the earlier answers alternatives."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -25,11 +25,11 @@ from turnwire.ports.pages import Page
 from turnwire.ports.store import TenantStore
 
 MAX_ATTEMPTS = 20
-"""Number of times that the message is read again because the session changed before the turn was stored."""
+"""Maximum number of times that the message is read again because the session changed before the turn was stored."""
 
 
 MAX_BEHIND = 100
-"""Messages that may come behind the results with which a conversation ends; each is read."""
+"""Maximum messages after the results with which a conversation ends; each is read."""
 
 _ASIDE = frozenset((MessageType.TOOL_RESULT, MessageType.SYSTEM, MessageType.HOST))
 """Messages that may follow an answer before its calls have all their results."""
@@ -43,7 +43,7 @@ class LateTurn(Struct, frozen=True):
 
 
 class LateTurns(UseCase):
-    """The use cases that have stored messages answered.
+    """The use cases that answer stored messages.
 
     Both are idempotent when the request is named, and continue when they are cancelled. Both may raise SessionNotFound
     and MessageNotFound; InvalidRequest (the model or the agent is invalid, or the request's name was used);
@@ -60,9 +60,9 @@ class LateTurns(UseCase):
         is, and its turn never waits.
 
         Raises:
-            InvalidRequest: it is no user message, and has no results or is not the end of the conversation.
+            InvalidRequest: it is not a user message, and has no results or is not the end of the conversation.
             TurnExists: it has an answer, or a turn that has not ended.
-            ToolCallsOpen: calls of the answer with the results have none.
+            ToolCallsOpen: some calls of the answer with the results have no result.
         """
         return await self._once(
             principal, request, lambda: self._start(principal, session_id, message_id, request, answer)
@@ -71,14 +71,14 @@ class LateTurns(UseCase):
     async def regenerate(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
         """Answers a message again, or an edited form of it, at once or after the turns before.
 
-        Returns when that is durable. What is behind the message leaves the path when the turn begins.
+        Returns when that is durable. The messages after it leave the path when the turn begins.
 
         Raises:
             MessageNotFound: the message was taken back.
-            InvalidRequest: it is no question and no answer, or a part is invalid.
+            InvalidRequest: it is neither a question nor an answer, or a part is invalid.
             MessageTooLarge: the edited question is too large.
-            UploadNotFound: there is no upload that a part names, or another request has used it.
-            TurnExists: the message waits itself.
+            UploadNotFound: a part names an upload that does not exist, or that another request has used.
+            TurnExists: the message itself waits.
         """
         return await self._once(principal, asked, lambda: self._regenerate(principal, asked, answer))
 
@@ -130,7 +130,8 @@ class LateTurns(UseCase):
     async def _regenerate(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
         environment = self._environment
         session, limits = await environment.session(principal, asked.session_id), environment.settings.limits
-        # both before there is memory, for they may take long: schemas are checked one at a time, file systems hang
+        # both before memory is acquired, because they may take long: schemas are checked one at a time, file systems
+        # hang
         await check_answer(environment.settings, answer, "settings.")
         contents: Contents | None = None
         if asked.parts:
@@ -166,7 +167,7 @@ class LateTurns(UseCase):
         message_id: str,
         attempt: Callable[[], Coroutine[Any, Any, LateTurn]],
     ) -> LateTurn:
-        """Attempts it again when the session changed meanwhile. Has memory for what is read."""
+        """Retries when the session changed meanwhile. Holds memory for what is read."""
         store = self._of(principal)
         async with self._environment.reads.for_question(store, principal.tenant, session_id, message_id):
             for _ in range(MAX_ATTEMPTS):
@@ -183,7 +184,7 @@ class LateTurns(UseCase):
         return choose_turn(self._environment, principal, session, answer, message_id=message_id, now=now)
 
     async def _question(self, principal: Principal, asked: Regeneration) -> Message:
-        """Returns the question that a request is about; raises what `regenerate` does about it."""
+        """Returns the question to which a request refers; raises what `regenerate` raises about it."""
         store = self._of(principal)
         message = await store.message(asked.session_id, asked.message_id)
         if message.type is MessageType.ASSISTANT and message.answers_message_id:
@@ -198,7 +199,7 @@ class LateTurns(UseCase):
     def _standing_in(
         self, question: Message, turn: Turn, message_id: str, contents: Contents | None, request_id: str
     ) -> Message:
-        """Returns the edited question, or a copy of the question that stands for it while its turn waits."""
+        """Returns the edited question, or a copy of the question that represents it while its turn waits."""
         new_id = self._environment.new_id
         if contents is not None:
             parts = contents.parts(new_id)
@@ -221,7 +222,7 @@ class LateTurns(UseCase):
 
 
 def _check(question: StoredQuestion) -> None:
-    """Refuses a message that cannot be answered now."""
+    """Rejects a message that cannot be answered now."""
     message, behind = question.message, question.behind
     if question.has_turn:
         raise TurnExists(f"message {message.message_id!r} has a turn that answers it", message.turn_id)
@@ -231,10 +232,10 @@ def _check(question: StoredQuestion) -> None:
 
 
 async def _check_results(store: TenantStore, question: StoredQuestion) -> Message:
-    """Refuses a message behind which no turn can go on: it has no results, is not at the end, or calls are open.
+    """Rejects a message after which no turn can continue: it has no results, is not at the end, or calls are open.
 
-    Returns the last message of the conversation. The turn answers that one, for watchers move to the end
-    what a turn answers.
+    Returns the last message of the conversation. The turn answers that message, because watchers move an answered
+    message to the end.
     """
     message, last, behind = question.message, question.message, question.behind
     calls = [call for _, call in message.tool_calls()]
@@ -245,7 +246,7 @@ async def _check_results(store: TenantStore, question: StoredQuestion) -> Messag
             break
         last, behind = behind, (await store.question(message.session_id, behind.message_id)).behind
     if behind is not None and behind.type is MessageType.ASSISTANT:
-        raise TurnExists(f"message {message.message_id!r} has an answer behind it", behind.message_id)
+        raise TurnExists(f"message {message.message_id!r} is followed by an answer", behind.message_id)
     if behind is not None:
         raise InvalidRequest.of("user_message_id", "has results that are not at the end of the conversation")
     for _ in range(MAX_BEHIND):
@@ -264,8 +265,8 @@ async def _check_results(store: TenantStore, question: StoredQuestion) -> Messag
 def _moving(question: StoredQuestion, accepted: Accepted) -> Work:
     """Returns the work that stores a turn and moves its message to the end, or into the queue.
 
-    Watchers see it as if the message were removed and added again, unless it only gets a turn. An answer behind it
-    that is still being written is not replaced, or its text would be cut: its end says what is before it.
+    Watchers see it as if the message were removed and added again, unless it only gets a turn. An answer after it that
+    is still being written is not replaced, because its text would be cut: its end reports the message before it.
     """
     turn_id, message, behind = accepted.turn.turn_id, accepted.message, question.behind
     changes = (PutTurn(accepted.turn), PutMessage(message, at_end=True))
@@ -281,7 +282,7 @@ def _moving(question: StoredQuestion, accepted: Accepted) -> Work:
 
 
 def _beginning(question: Message, head: int, accepted: Accepted) -> Work:
-    """Returns the work that stores a turn: it waits with the message that stands for it, or begins."""
+    """Returns the work that stores a turn: it waits with the message that represents it, or begins."""
     turn, message = accepted.turn, accepted.message
     adding = Work((PutMessage(message),), (NewEvent(MessageAdded(message), turn.turn_id),))
     if accepted.queue_position:

@@ -52,7 +52,7 @@ class Conversations(UseCase):
         Raises:
             InvalidRequest: a part, the model or the agent is invalid, or the request id was used for another message.
             ProviderCredentialsRejected: the model's provider has no key.
-            UploadNotFound: there is no upload that a part names, or another request has used it.
+            UploadNotFound: a part names an upload that does not exist, or that another request has used.
             TurnNotRunning: it is to act on a turn that does not run.
             TurnInProgress, TooManyTurns, ShuttingDown: see `Turns.accept`.
             QuotaExceeded: a quota of the tenant is used up.
@@ -68,8 +68,8 @@ class Conversations(UseCase):
         Raises:
             InvalidRequest: a part is invalid, or the request id was used for another message.
             ToolCallNotFound: a result names a call that the conversation does not have.
-            UploadNotFound: there is no upload that a part names, or another request has used it.
-            QuotaExceeded: the tenant has stored as much as it may.
+            UploadNotFound: a part names an upload that does not exist, or that another request has used.
+            QuotaExceeded: the tenant may not store more.
         """
         return await self._once(principal, new, partial(self._append, principal, new))
 
@@ -84,7 +84,7 @@ class Conversations(UseCase):
         receipt = await self._requests.receipt(principal, request_id)
         if receipt is not None and receipt.session_id == session_id and receipt.message_id:
             message = await self._of(principal).message(session_id, receipt.message_id)
-            if message.request_id == request_id:  # else the request was about a message that another one had stored
+            if message.request_id == request_id:  # else the request was about a message that another request had stored
                 return message
         raise MessageNotFound(request_id)
 
@@ -96,7 +96,8 @@ class Conversations(UseCase):
     async def display(self, principal: Principal, session_id: str, page: Page) -> DisplayPage:
         """Returns display forms in conversation order; otherwise like `messages`.
 
-        A page without a size has the newest that fit into `CoreSettings.max_list_bytes`. Raises AnswerTooLarge.
+        A page without a size has the newest messages that fit into `CoreSettings.max_list_bytes`. Raises
+        AnswerTooLarge.
         """
         await self._flush(principal, session_id)
         page = self._environment.settings.bounded(page)
@@ -115,7 +116,7 @@ class Conversations(UseCase):
     async def _once(
         self, principal: Principal, new: NewMessage, store: Callable[[], Coroutine[Any, Any, Receipt]]
     ) -> Receipt:
-        # one without a name ends with its caller, which cannot send it again
+        # a request without a name ends with its caller, which cannot retry it
         return await (self._requests.once(principal, new, store) if new.request_id else store())
 
     async def _send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
@@ -203,6 +204,6 @@ class Conversations(UseCase):
 
 
 def _first_words(session: Session, message: Message) -> tuple[Change, ...]:
-    """Returns what notes the words of a session's first message. The store has the last word on which is the first."""
+    """Returns the change that records the first words of a session. The store decides which message is the first."""
     words = "" if first_words_of(session) else first_words(message)
     return (NoteFirstWords(message.message_id, words),) if words else ()

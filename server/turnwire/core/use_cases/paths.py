@@ -17,33 +17,33 @@ class PathChange(Struct, frozen=True):
     sequence: int
     """The session's head just before the event."""
     messages: int
-    """Number of messages that left or joined; 0 in the answer to a retry, which does not know any more."""
+    """Number of messages that left or joined; 0 in the answer to a retry, for which it is no longer known."""
 
 
 class Paths(UseCase):
     """The use cases that move the tip of a conversation.
 
-    Each is one commit, in which the store finds the messages: whatever is stored meanwhile leaves the path or does not.
-    Every change continues when it is cancelled, and is idempotent when the request is named. Each may raise
+    Each is one commit, in which the store finds the messages, so that a message stored meanwhile is either included or
+    not. Every change continues when it is cancelled, and is idempotent when the request is named. Each may raise
     SessionNotFound, TurnInProgress, InvalidRequest (the request's name was used for another one) and StorageError.
     """
 
     async def clear(self, principal: Principal, session_id: str, request: NamedRequest) -> PathChange:
-        """Takes the whole conversation back."""
+        """Takes the complete conversation back."""
         event = ConversationChanged(ConversationChange.CLEARED, None)
         return await self._once(principal, session_id, request, Work((HideMessages(""),), (NewEvent(event),)))
 
     async def revert(
         self, principal: Principal, session_id: str, before_message_id: str, request: NamedRequest
     ) -> PathChange:
-        """Takes a message and all behind it back. Raises MessageNotFound when the conversation does not have it."""
+        """Takes a message and all later ones back. Raises MessageNotFound when the conversation does not have it."""
         event = ConversationChanged(ConversationChange.REVERTED, None)
         work = Work((HideMessages(before_message_id),), (NewEvent(event),))
         return await self._once(principal, session_id, request, work)
 
     async def restore(self, principal: Principal, session_id: str, request: NamedRequest) -> PathChange:
-        """Brings back what was taken back last. Raises NothingToRestore when nothing was, or a turn began since."""
-        # what comes back was published before: clients read it anew
+        """Restores what was taken back last. Raises NothingToRestore when nothing was, or a turn has begun since."""
+        # the restored messages were published before: clients read them again
         event = ConversationChanged(ConversationChange.RESTORED, None, reread=True)
         return await self._once(principal, session_id, request, Work((ShowMessages(),), (NewEvent(event),)))
 
@@ -69,7 +69,7 @@ class Paths(UseCase):
     async def alternatives(
         self, principal: Principal, session_id: str, asked: AlternativesOf, page: Page
     ) -> AlternativesPage:
-        """Returns alternatives, the oldest first, with what has streamed of them so far. Raises MessageNotFound."""
+        """Returns alternatives, oldest first, with the content streamed so far. Raises MessageNotFound."""
         await self._environment.session(principal, session_id)
         await self._turns.flush(session_id)
         return await self._of(principal).alternatives(session_id, asked, page)
@@ -77,7 +77,7 @@ class Paths(UseCase):
     async def _once(
         self, principal: Principal, session_id: str, request: NamedRequest, work: Work, message_id: str = ""
     ) -> PathChange:
-        """Carries a change out. The store fills the last message that stays into its event."""
+        """Carries a change out. The store adds the last message that stays to its event."""
 
         async def carry_out() -> PathChange:
             await self._environment.session(principal, session_id)

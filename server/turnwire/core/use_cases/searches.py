@@ -14,7 +14,7 @@ from turnwire.domain.principal import Principal
 from turnwire.domain.searching.hits import Search, SearchPage
 
 MAX_FILTERED = 100
-"""Sessions or senders that one search names: each is a term of the query."""
+"""Maximum sessions or senders that one search may name: each is a term of the query."""
 
 _DIGEST_BYTES = 8
 
@@ -23,7 +23,7 @@ class MessageSearches:
     """The use case of searching."""
 
     def __init__(self, environment: Environment) -> None:
-        """Takes the ports. Page tokens are sealed: places in the index count the entries of all tenants."""
+        """Takes the ports. Page tokens are sealed, because positions in the index count the entries of all tenants."""
         self._environment = environment
         self._seal = Seal(environment.store.token_key)
 
@@ -35,8 +35,8 @@ class MessageSearches:
         Args:
             principal: The caller.
             search: The search.
-            size: Most hits to return, at least 1.
-            token: That of the page before; "" for the first.
+            size: Maximum number of hits, at least 1.
+            token: The token of the previous page; "" for the first.
 
         Raises:
             InvalidRequest: a filter is wrong, or the token is of another search.
@@ -74,5 +74,5 @@ def _check(search: Search) -> None:
 
 
 def _digest(search: Search) -> bytes:
-    """Returns what a page token belongs to: all of the search but the size of its pages."""
+    """Returns the digest to which a page token belongs: of all of the search except the size of its pages."""
     return hashlib.blake2b(msgspec.json.encode(search), digest_size=_DIGEST_BYTES, person=b"search").digest()

@@ -27,7 +27,7 @@ from turnwire.ports.store import Spent
 T = TypeVar("T")
 
 _READS = 4
-"""Times that a session is read for one answer at most, however many short turns begin and end meanwhile."""
+"""Maximum number of times that a session is read for one answer, however many short turns begin and end meanwhile."""
 
 
 class SessionViews(Struct, frozen=True):
@@ -60,18 +60,18 @@ class Sessions(UseCase):
     async def create(self, principal: Principal, new: SessionChange) -> SessionView:
         """Creates an empty session.
 
-        Idempotent when the request is named: a retry gets the session as it is then, and is not checked again.
+        Idempotent when the request is named: a retry gets the present state of the session, and is not checked again.
 
         Raises:
             InvalidRequest: a setting is wrong, or the request's name was used for another one.
-            QuotaExceeded: the tenant has as many sessions as it may, or has stored as much.
+            QuotaExceeded: the tenant may not have more sessions, or not store more.
         """
         return await self._once(principal, new, lambda: self._create(principal, new))
 
     async def get(self, principal: Principal, session_id: str) -> SessionView:
         """Returns a session with its running turn and queue.
 
-        They are of one moment, so it is read again when a turn has begun or ended meanwhile.
+        All are of one moment: the session is read again when a turn has begun or ended meanwhile.
         """
         conversations = self._of(principal)
         for _ in range(_READS - 1):
@@ -82,17 +82,18 @@ class Sessions(UseCase):
         return self._turns.view(await conversations.session(session_id))
 
     async def spent(self, principal: Principal, session_id: str) -> Spent:
-        """Returns what the ended turns of a session have used."""
+        """Returns the usage of the ended turns of a session."""
         return await self._of(principal).spent(session_id)
 
     async def restorable(self, principal: Principal, session_id: str) -> tuple[str, ...]:
-        """Returns the ids of the messages that restoring would bring back now, in order: the first 1,000."""
+        """Returns the ids of the messages that would be restored now, in order: the first 1,000."""
         return await self._of(principal).restorable(session_id)
 
     async def list(self, principal: Principal, page: Page, wanted: SessionFilter) -> SessionViews:
-        """Returns the sessions of the caller's tenant that pass a filter, in its order; see `TenantStore.sessions`.
+        """Returns the sessions of the caller's tenant that pass a filter, in the filter's order; see
+        `TenantStore.sessions`.
 
-        A page without size has those that fit into `CoreSettings.max_list_bytes`.
+        A page without a size has those that fit into `CoreSettings.max_list_bytes`.
 
         Raises:
             InvalidRequest: the page token is not of this listing.
@@ -101,23 +102,23 @@ class Sessions(UseCase):
         return SessionViews(tuple(map(self._turns.view, found.sessions)), found.next_token, found.truncated)
 
     async def update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
-        """Changes settings; they count from the next turn on. A change that changes nothing stores nothing.
+        """Changes settings, which count from the next turn on. A change that changes nothing stores nothing.
 
-        Idempotent when the request is named: a retry gets the session as it is then, and is not checked again.
+        Idempotent when the request is named: a retry gets the present state of the session, and is not checked again.
 
         Raises:
             InvalidRequest: a setting is wrong.
             StaleVersion: the session has another revision than expected.
-            QuotaExceeded: the tenant has stored as much as it may.
+            QuotaExceeded: the tenant may not store more.
         """
         return await self._once(principal, change, lambda: self._update(principal, session_id, change))
 
     async def mark_archived(
         self, principal: Principal, session_id: str, request: NamedRequest, *, is_archived: bool
     ) -> Marked:
-        """Archives a session or takes it out of the archive. Stores nothing when it is so already.
+        """Archives a session or takes it out of the archive. Stores nothing if it is already in that state.
 
-        Idempotent when the request is named: a retry gets the first sequence and the session as it is then.
+        Idempotent when the request is named: a retry gets the first sequence and the present state of the session.
 
         Raises:
             InvalidRequest: the request's name was used for another one.
@@ -134,14 +135,14 @@ class Sessions(UseCase):
         if is_archived == (session.archived_at is not None) and not record.changes:
             return session.head_sequence
         with self._turns.held(principal.tenant, session_id) as owner:
-            # alone, because the store adds its event behind all others of the commit
+            # alone, because the store adds its event after all others of the commit
             done = await asyncio.shield(owner.ask(ArchiveSession(is_archived, record), alone=True))
         return done.before_sequence
 
     async def _once(
         self, principal: Principal, change: SessionChange, carry_out: Callable[[], Coroutine[Any, Any, SessionView]]
     ) -> SessionView:
-        """Carries a change out; a retry gets the session as it is now. Continues when it is cancelled."""
+        """Carries a change out; a retry gets the present state of the session. Continues when it is cancelled."""
         answer = await self._requests.once(principal, change, carry_out)
         return await self.get(principal, answer.session_id) if isinstance(answer, Receipt) else answer
 
@@ -180,7 +181,7 @@ class Sessions(UseCase):
     async def _change(
         self, tenant: str, session_id: str, attempt: Callable[[SessionTurns, int, Session], Awaitable[T]]
     ) -> T:
-        """Reads a session and attempts to change its settings; again when others changed them meanwhile."""
+        """Reads a session and attempts to change its settings; repeats that when others changed them meanwhile."""
         with self._turns.held(tenant, session_id) as owner:
             while True:
                 version = owner.schedule.settings_version
@@ -194,7 +195,7 @@ class Sessions(UseCase):
         await self._environment.detached.run(self._delete(principal.tenant, session_id))
 
     async def give_title(self, turn: Turn, title: str, spent: Work) -> bool:
-        """Stores the title that a model made, unless the session has one by now, and what that has used in any case.
+        """Stores the title that a model made, unless the session has one by now, and in any case the usage of the call.
 
         Returns:
             Whether the session has this title now. Continues when it is cancelled.
@@ -222,5 +223,5 @@ async def _nothing(_session_id: str) -> None:
 
 
 def _revised(changed: Session) -> Session:
-    """Returns a session with the next revision; `ChangeSettings` sets the moment of the change."""
+    """Returns a session with the next revision; `ChangeSettings` sets the time of the change."""
     return msgspec.structs.replace(changed, revision=changed.revision + 1)

@@ -30,11 +30,11 @@ from turnwire.ports.commit import Committed, Work
 from turnwire.ports.telemetry.tracing import NO_TRACER, leave_trace
 
 MAX_AT_ONCE = 4
-"""Calls for titles at the same time, apart from those of turns, so that turns do not wait for titles."""
+"""Maximum concurrent calls for titles, apart from those of turns, so that turns do not wait for titles."""
 MAX_WAITING = 1000
-"""Sessions that wait for a call; one more gets no title after this answer."""
+"""Maximum sessions that wait for a call; one more gets no title after this answer."""
 MAX_TRIED = 100_000
-"""Sessions that are remembered as tried in this run, newest first."""
+"""Maximum sessions that are remembered as tried in this run, newest first."""
 MAX_ANSWER_BYTES = 64 * 1024
 """Maximum size of the model's answer, reasoning included: a title takes far less."""
 
@@ -59,12 +59,12 @@ log = structlog.get_logger()
 class Titles:
     """Owns the tasks that make titles: at most one for a session, and `MAX_WAITING` in all.
 
-    `_tried` has the sessions for which a model was asked in this run: one call for each, so that a model that fails is
-    not asked after every answer. `cancel` and `aclose` end tasks.
+    `_tried` has the sessions for which a model was called in this run: one call for each, so that a model that fails is
+    not called after every answer. `cancel` and `aclose` end tasks.
     """
 
     def __init__(self, environment: Environment, store_title: StoreTitle) -> None:
-        """Takes the ports, and what stores a title."""
+        """Takes the ports, and the function that stores a title."""
         self._environment = environment
         self._store_title = store_title
         self._jobs: dict[str, asyncio.Task[None]] = {}
@@ -85,7 +85,7 @@ class Titles:
         task.add_done_callback(lambda _: self._jobs.pop(session_id, None))
 
     async def cancel(self, session_id: str) -> None:
-        """Ends the call for a session that is being deleted; what it has used is on its way to the store then."""
+        """Ends the call for a session that is being deleted; when this returns, its usage is being stored."""
         task = self._jobs.get(session_id)
         if task is not None:
             task.cancel()
@@ -110,7 +110,7 @@ class Titles:
         except (DomainError, TimeoutError) as error:
             reason = error.reason if isinstance(error, DomainError) else "TIMEOUT"
             log.warning("session_not_titled", session_id=turn.session_id, reason=reason)
-        except Exception as error:  # it is not awaited
+        except Exception as error:  # the task is not awaited
             log.error("session_not_titled", session_id=turn.session_id, exc_info=error)
 
     async def _ask(self, turn: Turn, model: ModelRef) -> None:
@@ -122,7 +122,8 @@ class Titles:
         if len(self._tried) > MAX_TRIED:
             self._tried.popitem(last=False)
         self._environment.providers.check(model)
-        await self._environment.providers.get(model.provider_id)  # a call that cannot be made is none
+        # if this fails, no call is made and nothing is counted
+        await self._environment.providers.get(model.provider_id)
         limits = msgspec.structs.replace(self._environment.settings.limits, max_answer_bytes=MAX_ANSWER_BYTES)
         call, title = SideCall(self._environment, turn, model, limits=limits, tracer=NO_TRACER), ""
         try:
@@ -137,13 +138,13 @@ class Titles:
         await self._store_title(turn, title, self._spent(turn, call))
 
     def _spent(self, turn: Turn, call: SideCall) -> Work:
-        """Returns what counts a call; nothing when the model was not asked."""
+        """Returns the work that counts a call; empty if the model was not called."""
         if call.answer is None or not call.has_used:
             return Work()
         return spent_by_call(turn, call.answer, self._environment.clock())
 
     async def _words(self, turn: Turn) -> str:
-        """Returns what the model reads; "" when there is nothing. The messages that it is of may be large."""
+        """Returns the text for the model; "" for none. The messages from which it is taken may be large."""
         store = self._environment.store.of(turn.tenant)
         session_id, message_id = turn.session_id, turn.user_message_id
         async with self._environment.reads.for_question(store, turn.tenant, session_id, message_id):
@@ -170,11 +171,11 @@ class Titles:
 
 
 def request_of(question: Message, answer: Message | None, max_characters: int) -> str:
-    """Returns what the model gets of a conversation; "" when there is nothing to go by.
+    """Returns the text of a conversation for the model; "" for none.
 
     Args:
         question: The user's message.
-        answer: The message behind it; None when there is none.
+        answer: The next message; None when there is none.
         max_characters: Maximum length of both together; each is cut to a half.
     """
     asked = _words_of(question, max_characters // 2)

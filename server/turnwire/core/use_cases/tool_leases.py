@@ -1,4 +1,4 @@
-"""Leases of client tool calls: finds calls to run, claims them, and keeps, extends or gives up the claim."""
+"""Leases of client tool calls: finds calls to run, claims them, and keeps, extends or releases the claim."""
 
 import asyncio
 from asyncio import Future
@@ -20,7 +20,7 @@ from turnwire.ports.commit import Work
 from turnwire.ports.pages import OpenCallPage, Page
 
 _Change = Callable[[ToolCalls, int, Work], "Future[Done[Any]]"]
-"""Stores a change of a call, given its calls, its part and further work."""
+"""Stores a change of a call, given its calls, its part index and further work."""
 
 
 class ToolLeases(UseCase):
@@ -51,12 +51,12 @@ class ToolLeases(UseCase):
     async def claim(self, principal: Principal, change: LeaseChange) -> Part:
         """Claims a call; returns its part with the lease when that is durable.
 
-        A retry returns the call as it is then.
+        A retry returns the present state of the call.
 
         Raises:
-            LeaseHeld: a lease of the call lasts.
+            LeaseHeld: the call has a lease that lasts.
             LeaseLost: this is a retry, and the lease has ended.
-            QuotaExceeded: the tenant has stored as much as it may.
+            QuotaExceeded: the tenant may not store more.
         """
         lease_id = self._environment.new_id("lse")
 
@@ -68,11 +68,11 @@ class ToolLeases(UseCase):
     async def renew(self, principal: Principal, change: LeaseChange) -> Part:
         """Extends a lease and adds log lines; returns the part of the call when that is durable.
 
-        A retry returns the call as it is then, and adds no lines.
+        A retry returns the present state of the call, and adds no lines.
 
         Raises:
             LeaseLost: the lease has ended.
-            QuotaExceeded: the tenant has stored as much as it may.
+            QuotaExceeded: the tenant may not store more.
         """
 
         def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[Any]]":
@@ -81,7 +81,8 @@ class ToolLeases(UseCase):
         return await self._once(principal, change, change.lease_id, store)
 
     async def release(self, principal: Principal, change: LeaseChange) -> Part:
-        """Ends a lease; returns the part of the call when that is durable, and for a retry as it is then.
+        """Ends a lease; returns the part of the call when that is durable. A retry returns the present state of the
+        call.
 
         Raises:
             LeaseLost: the lease has ended.
@@ -93,7 +94,7 @@ class ToolLeases(UseCase):
         return await self._once(principal, change, "", store)
 
     async def _once(self, principal: Principal, change: LeaseChange, lease_id: str, store: _Change) -> Part:
-        """Carries a change out, after which the caller has the lease; "" for none."""
+        """Carries a change out, after which the caller has the lease with this id; "" for none."""
         carry_out = partial(self._carry_out, principal, change, lease_id, store)
         made = await self._requests.once(principal, change, carry_out)
         if not isinstance(made, Receipt):
@@ -106,7 +107,7 @@ class ToolLeases(UseCase):
 
     async def _carry_out(self, principal: Principal, change: LeaseChange, lease_id: str, store: _Change) -> Part:
         further = receipt_record(principal, change, Receipt(session_id=change.session_id, lease_id=lease_id))
-        if lease_id:  # else nothing is left to be stored but what was there
+        if lease_id:  # else the change makes nothing larger
             further += self._environment.within_quotas(principal.tenant)
         while True:
             calls, index = await self._waiting_call(principal, change)
@@ -115,7 +116,7 @@ class ToolLeases(UseCase):
                 return changed.message.parts[index]
 
     async def _waiting_call(self, principal: Principal, change: LeaseChange) -> tuple[ToolCalls, int]:
-        """Returns the calls among which a turn waits for the one of a change, and its part."""
+        """Returns the calls that include the one of a change, for which a turn waits, and its part index."""
         session = await self._environment.session(principal, change.session_id)
         waiting = self._turns.waiting_call(session.session_id, change.tool_call_id)
         if waiting is None:
@@ -125,7 +126,7 @@ class ToolLeases(UseCase):
         return waiting
 
     async def _stored_part(self, principal: Principal, change: LeaseChange) -> Part:
-        """Returns the part of a call as it is stored. Raises ToolCallNotFound."""
+        """Returns the stored part of a call. Raises ToolCallNotFound."""
         reads = self._of(principal)
         message = await reads.message_of_call(change.session_id, change.tool_call_id)
         return next(part for part, _ in message.tool_calls() if part.part_id == change.tool_call_id)

@@ -23,8 +23,8 @@ from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Work
 
 StoreFolded = Callable[[SessionTurns, Message, Work, int], Awaitable[int]]
-"""Stores a message with results, and the work for the calls that it answers, unless results were stored since a version
-of them; raises `Changed` then. Returns the session's head before it."""
+"""Stores a message with results, and the work for the calls that they answer; returns the session's head before it.
+Raises `Changed` if results were stored since the given version."""
 
 
 class ToolResults:
@@ -48,9 +48,9 @@ class ToolResults:
             ToolCallNotFound: the session has no such call.
             ToolCallAlreadySettled: the call has another result, or its turn has ended.
             ToolCallNotReady: the call is still being written, or waits for a permission.
-            LeaseHeld: no lease is given, and somebody holds the call.
+            LeaseHeld: no lease is given, and another client holds the call.
             LeaseLost: the lease has ended.
-            UploadNotFound: an upload that a file names does not exist, or another request has used it.
+            UploadNotFound: a file names an upload that does not exist, or that another request has used.
             InvalidRequest: a file is invalid, or the result is too large.
         """
         session = await self._environment.store.of(principal.tenant).session(session_id)
@@ -77,7 +77,7 @@ class ToolResults:
     async def _settle_stored(
         self, session: Session, part_id: str, result: CallResult, lease_id: str
     ) -> tuple[Part, int]:
-        """Stores the result of an open call of an appended message. Compares it with that of another one."""
+        """Stores the result of an open call of an appended message; compares it with the result of a settled one."""
         environment, session_id = self._environment, session.session_id
         with self._turns.held(session.tenant, session_id) as owner:
             while True:
@@ -99,9 +99,9 @@ class ToolResults:
                     return message.parts[part.index], done.before_sequence + len(settling.events)
 
     async def fold(self, principal: Principal, message: Message, now: datetime, store: StoreFolded) -> int:
-        """Folds a TOOL_RESULT message into the calls that it answers, and has it stored together with these.
+        """Folds a TOOL_RESULT message into the calls that it answers, and stores it together with them.
 
-        Again when others stored results meanwhile. Returns what `store` does.
+        Repeats that when others stored results meanwhile. Returns the result of `store`.
 
         Raises:
             ToolCallNotFound: a result names a call that the conversation does not have.

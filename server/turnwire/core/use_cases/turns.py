@@ -1,4 +1,4 @@
-"""Turns: reads how each was answered, even after its events are gone, and finds its events."""
+"""Turns: reads their state, even after their events are gone, and finds their events."""
 
 import msgspec
 from msgspec import Struct
@@ -14,14 +14,14 @@ from turnwire.ports.store import Standing
 
 
 class TurnWatch(Struct, frozen=True):
-    """Where the events of a turn are to be found."""
+    """The way to the events of a turn."""
 
     turn_id: str
     """The turn, or the one that its message joined before the watch begins."""
     has_begun: bool
-    """True when it had begun before the watch does."""
+    """True when it had begun before the watch begins."""
     request: WatchRequest
-    """The watch of its session that has them."""
+    """The watch of its session that has the events."""
 
 
 class TurnRecords:
@@ -62,14 +62,14 @@ class TurnRecords:
     async def watch(
         self, principal: Principal, session_id: str, turn_id: str, after: int | None, resume_token: str
     ) -> TurnWatch | None:
-        """Returns where the events of a turn are to be found; None when all of them are before the place asked for.
+        """Returns the way to the events of a turn; None when all of them are before the requested position.
 
         Args:
             principal: The caller.
             session_id: The session.
             turn_id: The turn.
             after: Begin after this sequence; None for the turn's first event.
-            resume_token: Begin at the place of this token instead; "" for none.
+            resume_token: Begin at the position of this token instead; "" for none.
 
         Raises:
             TurnNotFound: the session has no such turn.
@@ -80,7 +80,7 @@ class TurnRecords:
         turn = await reads.turn(session_id, turn_id)
         if resume_token:
             place = self._tokens.read(resume_token, principal.tenant, session_id)
-            if place.standing is not Standing.PAST:  # the watch says what is wrong with it
+            if place.standing is not Standing.PAST:  # the watch reports why
                 lost = WatchRequest(session_id=session_id, resume_token=resume_token, fail_if_compacted=True)
                 return TurnWatch(turn_id, False, lost)
             after = place.after

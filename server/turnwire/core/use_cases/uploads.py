@@ -1,4 +1,4 @@
-"""Files: uploads in pieces, and those that messages and tool results refer to."""
+"""Files: uploads in pieces, and the stored files to which messages and tool results refer."""
 
 import asyncio
 import hashlib
@@ -15,16 +15,17 @@ from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 
 MAX_DIGESTS = 2
-"""Uploads whose digest is made at the same time; others wait. One keeps a core and the reader of the database busy."""
+"""Maximum uploads whose digests are computed at the same time; others wait. One keeps a core and the reader of the
+database busy."""
 
 INTERVAL_SECONDS = 60.0
-"""Between looks for what has expired: what the contract says of how late an upload may go."""
+"""Interval between checks for expired uploads: the longest delay of a removal that the contract allows."""
 
 
 class Uploads:
     """The use cases about uploads. Every method may raise StorageError, and about one upload UploadNotFound.
 
-    `_completing` has the task of each upload whose digest is being made, so that a client that sends its last bytes
+    `_completing` has the task of each upload whose digest is being computed, so that a client that sends its last bytes
     again and again causes one reading. It is bounded by the uploads of all tenants; each task ends itself.
     """
 
@@ -41,12 +42,13 @@ class Uploads:
     async def create(self, principal: Principal, new: NewUpload) -> Upload:
         """Creates an upload.
 
-        Idempotent when the request is named: a retry gets the upload as it is then. Continues when it is cancelled.
+        Idempotent when the request is named: a retry gets the present state of the upload. Continues when it is
+        cancelled.
 
         Raises:
             InvalidRequest: a value is wrong, or the request's name was used for another one.
             MessageTooLarge: the announced size is over the limit.
-            TooManyUploads: the tenant has as many as it may have, or deletes faster than space can be freed.
+            TooManyUploads: the tenant may not have more, or deletes faster than space can be freed.
             QuotaExceeded: the tenant may not store the announced size.
         """
         answer = await self._requests.once(principal, new, lambda: self._create(principal, new))
@@ -59,14 +61,14 @@ class Uploads:
     async def write(self, principal: Principal, upload_id: str, chunk: Chunk) -> Upload:
         """Stores bytes, and completes the upload with the last ones.
 
-        Idempotent: bytes that are stored already are compared. Safe to cancel: work that has begun continues, and a
-        chunk is stored whole or not at all.
+        Idempotent: bytes that are already stored are compared. Safe to cancel: work that has begun continues, and a
+        chunk is stored completely or not at all.
 
         Raises:
-            UploadOffsetOutOfRange: bytes would be missing before these ones, or would follow the last ones.
-            InvalidRequest: the bytes differ from those that are stored, or are not as many as were announced.
+            UploadOffsetOutOfRange: bytes before these are missing, or these would follow the last ones.
+            InvalidRequest: the bytes differ from the stored ones, or are not as many as announced.
             MessageTooLarge: the upload would be over the limit.
-            QuotaExceeded: the tenant has stored as much as it may.
+            QuotaExceeded: the tenant may not store more.
         """
         upload = await self._store.upload(principal.tenant, upload_id)
         self._check_size(upload, chunk)
@@ -82,7 +84,7 @@ class Uploads:
         await asyncio.shield(self._store.remove(principal.tenant, upload_id))
 
     async def aclose(self) -> None:
-        """Waits for uploads that are being begun; ends digests, which are made when the last bytes come again."""
+        """Ends the digests that are being computed; they are computed again when the last bytes come again."""
         for task in tuple(self._completing.values()):
             task.cancel()
         if self._completing:
@@ -132,7 +134,9 @@ class Uploads:
         return self._environment.settings.quotas_of(tenant).max_stored_bytes or 0
 
     async def _completed(self, upload: Upload) -> Upload:
-        """Returns a sealed upload with its digest. Several callers share one reading, which continues without them."""
+        """Returns a sealed upload with its digest. Concurrent callers share one reading, which continues
+        without them.
+        """
         key = upload.tenant, upload.upload_id
         task = self._completing.get(key)
         if task is None:
@@ -160,7 +164,7 @@ class UploadExpiry:
     """A task that removes expired uploads of all tenants: at the start and every minute, a bounded number at a time."""
 
     def __init__(self, environment: Environment, clock: Clock | None = None) -> None:
-        """Takes the store, and the clock that tells what is old: a patient one; None is that of the environment."""
+        """Takes the store, and the clock that decides what has expired: a patient one; None uses the environment's."""
         self._store = environment.store.uploads
         self._clock = clock or environment.clock
         self._task: asyncio.Task[None] | None = None
@@ -185,7 +189,7 @@ class UploadExpiry:
             while await asyncio.shield(self._store.remove_expired(self._clock())):
                 pass
         except (StorageError, ShuttingDown):
-            return  # as on a full disk; the next look, or the next start, tries again
+            return  # for example on a full disk; the next check, or the next start, tries again
 
 
 class Files:

@@ -1,4 +1,4 @@
-"""Usage and quotas: shows a tenant what it has used, and how much it may still have."""
+"""Usage and quotas: shows a tenant what it has used, and how much more it may use."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta, tzinfo
@@ -16,7 +16,7 @@ from turnwire.domain.principal import Principal, Role
 from turnwire.ports.pages import Page
 
 MAX_DAYS = 366
-"""Longest range: one query reads all rows of it."""
+"""Longest range in days: one query reads all rows of it."""
 
 MAX_ZONE_CHARACTERS = 64
 """Maximum length of the name of a time zone."""
@@ -59,7 +59,7 @@ class UsageReports:
     """The use cases about usage and quotas."""
 
     def __init__(self, environment: Environment, turns: Turns, rates: RequestRates) -> None:
-        """Takes the ports, and who counts turns and requests."""
+        """Takes the ports, and the counters of turns and requests."""
         self._environment = environment
         self._turns = turns
         self._rates = rates
@@ -92,7 +92,7 @@ class UsageReports:
 
         Args:
             principal: The caller.
-            size: Most quotas to return, at least 1.
+            size: Maximum number of quotas, at least 1.
             token: `next_token` of the previous page; "" for the first.
 
         Raises:
@@ -129,18 +129,18 @@ def _zone(name: str) -> tzinfo:
 
 
 def _beginning_of_month(moment: datetime, zone: tzinfo) -> datetime:
-    """Returns the beginning of the month that has the last moment before `moment`."""
+    """Returns the beginning of the month that contains the last moment before `moment`."""
     local = (moment - timedelta(microseconds=1)).astimezone(zone)
     return datetime(local.year, local.month, 1, tzinfo=zone)
 
 
 def _next_quarter(moment: datetime) -> datetime:
-    """Returns the moment, or the next one at which a quarter of an hour begins."""
+    """Returns the moment, rounded up to a quarter of an hour."""
     return datetime.fromtimestamp(-(-moment.timestamp() // QUARTER_SECONDS) * QUARTER_SECONDS, UTC)
 
 
 def _days(start: datetime, end: datetime, zone: tzinfo) -> Iterator[tuple[datetime, datetime]]:
-    """Yields the parts of a range that are in one day of the zone each."""
+    """Yields the parts of a range, each within one day of the zone."""
     while start < end:
         tomorrow = start.astimezone(zone).date() + timedelta(days=1)
         midnight = _next_quarter(datetime.combine(tomorrow, time(), zone))

@@ -39,7 +39,9 @@ class UseCase:
         expected_turn_id: str = "",
         alone: bool = False,
     ) -> tuple[Accepted, Receipt]:
-        """Has a message answered within the quotas; see `Turns.accept`. Safe to cancel: the message is stored."""
+        """Stores a message to be answered, within the quotas; see `Turns.accept`. Safe to cancel: the message is
+        stored.
+        """
         environment = self._environment
         quotas = environment.within_quotas(turn.tenant)
         command = AcceptMessage(

@@ -29,7 +29,7 @@ class EditedMessage(Struct, frozen=True):
 
     message: Message
     revision: int
-    """That of the queue."""
+    """Revision of the queue."""
 
 
 class OrderedQueue(Struct, frozen=True):
@@ -42,9 +42,9 @@ class OrderedQueue(Struct, frozen=True):
 class WaitingMessages(UseCase):
     """The use cases about the queue. Every method may raise SessionNotFound and StorageError.
 
-    Every change continues when it is cancelled, and is idempotent when the request is named: a retry gets the state at
-    that time. Each may raise MessageNotFound, MessageNotWaiting, ShuttingDown, StaleVersion (the queue has another
-    revision than expected) and InvalidRequest (the request's name was used for another one).
+    Every change continues when it is cancelled, and is idempotent when the request is named: a retry gets the present
+    state. Each may raise MessageNotFound, MessageNotWaiting, ShuttingDown, StaleVersion (the queue has another revision
+    than expected) and InvalidRequest (the request's name was used for another one).
     """
 
     async def list(self, principal: Principal, session_id: str, page: Page) -> QueuePage:
@@ -56,8 +56,8 @@ class WaitingMessages(UseCase):
 
         Raises:
             InvalidRequest, MessageTooLarge: a part is invalid or too large.
-            UploadNotFound: there is no upload that a part names, or another request has used it.
-            QuotaExceeded: the tenant has stored as much as it may.
+            UploadNotFound: a part names an upload that does not exist, or that another request has used.
+            QuotaExceeded: the tenant may not store more.
         """
         made = await self._once(principal, edit, partial(self._edit, principal, edit))
         if made is not None:
@@ -114,7 +114,9 @@ class WaitingMessages(UseCase):
 
     @asynccontextmanager
     async def _waiting(self, principal: Principal, edit: QueueEdit, *message_ids: str) -> AsyncIterator[None]:
-        """Tells a session or a message that there is not from one that does not wait. Reads no message that waits."""
+        """Distinguishes a session or message that does not exist from one that does not wait. Reads no
+        waiting message.
+        """
         await self._environment.session(principal, edit.session_id)
         try:
             yield
@@ -135,7 +137,7 @@ class WaitingMessages(UseCase):
 
 
 def _further(principal: Principal, edit: QueueEdit) -> Work:
-    """Returns what a change stores besides: it may require a revision, and may have a name."""
+    """Returns the additional work of a change: it may require a revision, and may have a name."""
     required = () if edit.expected_revision is None else (RequireQueueRevision(edit.expected_revision),)
     receipt = Receipt(session_id=edit.session_id, message_id=edit.message_id)
     return Work(required) + receipt_record(principal, edit, receipt)

@@ -4,8 +4,8 @@ A watch repeats these steps:
 
 1. It replays the log after its position, a page at a time, until the log ends.
 2. It joins the live feed in one step of the event loop, without awaiting anything: it takes the durable events that it
-   has not seen yet, and adds a snapshot. Everything published before this step is in the snapshot; everything after it
-   comes from the feed.
+  has not seen yet, and adds a snapshot. Everything published before this step is in the snapshot; everything after it
+  comes from the feed.
 3. It follows the feed. When it falls behind, it starts again with step 1.
 """
 
@@ -26,7 +26,8 @@ ENTRIES_AT_ONCE = 512
 """Maximum entries of the feed that a watch processes before it yields to the event loop."""
 
 SETTLING_SECONDS = 0.01
-"""Between two looks whether the log has what the feed has dropped; another server's transaction must end first."""
+"""Interval between checks whether the log has what the feed has dropped; another server's transaction must end first.
+"""
 
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
@@ -64,7 +65,7 @@ class Follower(Protocol[Item_co]):
     def join(self, entries: Sequence[Entry]) -> Iterable[Item_co]:
         """Returns the items for entries published during the replay, and the snapshot of this moment.
 
-        What is made when it is taken is as of the moment when the first item is.
+        Items that are made as they are taken show the state of the moment when the first one is taken.
         """
         ...
 
@@ -204,7 +205,7 @@ class Join:
                 continue
             self.position = page.last
             items = follower.replay(page)
-            del page  # which may be large, and the reader slow
+            del page  # the page may be large, and the reader slow
             for item in items:
                 yield item
 
@@ -222,7 +223,7 @@ class Join:
                 for item in items:
                     yield item
                 if subscription.behind:
-                    await subscription.wait()  # so that others have their turn
+                    await subscription.wait()  # so that others get their turn
             elif subscription.closed:
                 if subscription.shutting_down:
                     raise ShuttingDown

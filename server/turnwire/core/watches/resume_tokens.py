@@ -1,10 +1,10 @@
-"""Resume tokens: the place where a client resumes a watch, in a form that only the server reads.
+"""Resume tokens: the position at which a client resumes a watch, in a form that only the server reads.
 
 A token contains the position of its holder, in one session or in the log of all sessions, and the moment in the history
 of the log when it was issued. After a backup was restored, the moment shows whether the log still has the events that
 the holder saw. Tokens are sealed, because positions count the events of all tenants, and each is sealed for one tenant.
 No other module knows the content of a token. With several nodes too, the log of all sessions has one position: a watch
-is told of no event before which another one may still be stored.
+gets no event before which another one may still be stored.
 """
 
 import base64
@@ -52,7 +52,7 @@ class Seal:
         return hashlib.blake2b(data, digest_size=TAG_BYTES, key=self._key, person=b"tag").digest()
 
     def _encrypted(self, tag: bytes, content: bytes) -> bytes:
-        """Encrypts, and decrypts what is encrypted."""
+        """Encrypts, or decrypts what is encrypted."""
         stream = b"".join(
             self._stream(tag, start, min(_BLOCK_BYTES, len(content) - start))
             for start in range(0, len(content), _BLOCK_BYTES)
@@ -60,7 +60,9 @@ class Seal:
         return (int.from_bytes(content) ^ int.from_bytes(stream)).to_bytes(len(content))  # a loop takes 2 µs
 
     def _stream(self, tag: bytes, start: int, size: int) -> bytes:
-        """Returns what a block is encrypted with. The first one is that of all seals before there were longer ones."""
+        """Returns the bytes that encrypt a block. Those of the first one are the same as before longer
+        seals existed.
+        """
         block = start.to_bytes(4) if start else b""
         return hashlib.blake2b(tag + block, digest_size=size, key=self._key, person=b"content").digest()
 
@@ -100,7 +102,7 @@ class ResumeTokens:
         """Returns the token for a holder of all events up to a published one.
 
         Args:
-            tenant: The holder's.
+            tenant: The holder's tenant.
             session_id: The session; None for all sessions of the tenant.
             order: The event's sequence, or its position for all sessions.
             timeline: The timeline of that position; "" for the newest one.
@@ -115,7 +117,7 @@ class ResumeTokens:
         return self._make(tenant, session_id, sequence, await self._store.moment_after_reads(tenant, session_id))
 
     def read(self, token: str, tenant: str, session_id: str | None) -> TokenPlace:
-        """Returns the content of a token. That of another tenant, or of another database, is unknown.
+        """Returns the content of a token. A token of another tenant, or of another database, is unknown.
 
         Raises:
             InvalidRequest: it is not a token, or not for this session (or for all sessions).
@@ -159,5 +161,5 @@ def _scope(session_id: str | None) -> bytes:
 
 
 def _check(content: bytes) -> bytes:
-    """Returns a checksum of the content: a damaged token is refused, an unknown one is not."""
+    """Returns a checksum of the content: a damaged token is rejected, an unknown one is not."""
     return hashlib.blake2b(content, digest_size=_CHECK_BYTES).digest()

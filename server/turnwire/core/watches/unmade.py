@@ -6,23 +6,22 @@ from functools import partial
 from msgspec import Struct
 
 LARGE_BYTES = 16 * 1024
-"""Smaller answers are made at once: most are, and a copy of one is nothing."""
+"""Size up to which a response is rendered at once: most are smaller, and copying one costs almost nothing."""
 
 
 class Unmade(Struct, frozen=True):
-    """An answer that is still to be made."""
+    """A response that is still to be rendered."""
 
     answer_bytes: int
     """Approximate size when rendered. It holds as much memory until then."""
     make: Callable[[], bytes]
-    """Returns the answer. Callable on any thread, once."""
+    """Returns the response. Callable on any thread, once."""
     shared: object = None
-    """An object that several responses share in memory: those with the same one count it once. None: they share
-    none."""
+    """An object that several responses share in memory: it is counted once for all of them. None: they share none."""
 
 
 def joined(pieces: Sequence[bytes]) -> bytes | Unmade:
-    """Returns pieces, in their order, as one answer."""
+    """Returns pieces, joined in their order, as one response."""
     size = sum(map(len, pieces))
     if size <= LARGE_BYTES:
         return b"".join(pieces)

@@ -48,14 +48,14 @@ Batch = bytes | Unmade
 """Joined frames; large ones are joined when they are sent."""
 
 _Framed = tuple[bytes, int | None]
-"""A frame, and the place after it: its sequence or position if the event is durable."""
+"""A frame, and the position after it: its sequence or position if the event is durable."""
 
 _LOST_PLACES = {Standing.REPLACED: ResyncReason.HISTORY_REPLACED, Standing.UNKNOWN: ResyncReason.NOT_KNOWN}
 
 _SENTENCES = {
     ResyncReason.PRUNED: "the events after that position are no longer kept",
-    ResyncReason.HISTORY_REPLACED: "what came before that place is gone: the database was restored from a backup",
-    ResyncReason.NOT_KNOWN: "the server no longer knows that place",
+    ResyncReason.HISTORY_REPLACED: "the events before that position are gone: the database was restored from a backup",
+    ResyncReason.NOT_KNOWN: "the server no longer knows that position",
 }
 
 
@@ -67,13 +67,13 @@ class WatchRequest(Struct, frozen=True, kw_only=True):
     after: int | None = None
     """Begin after this sequence; for all sessions only 0. None: begin with a snapshot, then live events."""
     resume_token: str = ""
-    """Begin at the place of this token instead; "" for none."""
+    """Begin at the position of this token instead; "" for none."""
     include_deltas: bool = True
     """False omits part_started, part_delta and tool_log."""
     kinds: frozenset[str] | None = None
     """Class names of durable events to deliver; None delivers all."""
     fail_if_compacted: bool = False
-    """Fail, instead of starting with a new snapshot, when events after the requested place are gone."""
+    """Fail, instead of starting with a new snapshot, when events after the requested position are gone."""
 
 
 class Watches:
@@ -113,7 +113,7 @@ class Watches:
             InvalidRequest: the token is not for this session, or not for all sessions.
             EventsCompacted: events are gone and fail_if_compacted is set.
             TooManyWatchers: max_watchers streams are open.
-            QuotaExceeded: as many streams are open as the tenant may have.
+            QuotaExceeded: the tenant may not have more open streams.
             ShuttingDown: the server stops; this also ends a running watch.
             StorageError: the log could not be read.
         """
@@ -156,11 +156,11 @@ class _Watch:
         self._session: Session | None = None
         self._tokens = made_by.tokens
         self._timeline = self._environment.store.moment(tenant).timeline
-        """That of all places in this watch: in a later one, other events have their positions."""
-        self._lost_place: ResyncReason | None = None  # reported first: why the token's place is not in the log
+        """The timeline of all positions in this watch: in a later one, other events have these positions."""
+        self._lost_place: ResyncReason | None = None  # reported first: why the token's position is not in the log
 
     async def begin(self) -> None:
-        """Sets the place where the request begins."""
+        """Sets the position at which the request begins."""
         after = self._request.after
         if self._request.resume_token:
             point = self._tokens.read(self._request.resume_token, self._tenant, self._request.session_id)
@@ -171,14 +171,14 @@ class _Watch:
             self._fail_if_asked(self._lost_place)
 
     async def opening(self) -> Sequence[Batch]:
-        """Returns a resync if the token's place is not in the log; the snapshot comes with the join."""
+        """Returns a resync if the token's position is not in the log; the snapshot comes with the join."""
         if self._lost_place is None:
             return ()
         reason, self._lost_place = self._lost_place, None
         return [self._frame(Resync(reason))]
 
     async def gap(self, bounds: Bounds) -> Sequence[Batch]:
-        """Moves to the head and returns a resync, or fails if the caller asked for that."""
+        """Moves to the head and returns a resync, or fails if the request says so."""
         of_one = self._request.session_id is not None
         places = (self._join.position, bounds.earliest, bounds.head) if of_one else ()
         self._fail_if_asked(ResyncReason.PRUNED, *places)
@@ -186,7 +186,7 @@ class _Watch:
         return [self._frame(Resync(ResyncReason.PRUNED, bounds.earliest if of_one else None))]
 
     async def losses(self, sessions: Sequence[PrunedSession]) -> Sequence[Batch]:
-        """Returns a resync for each pruned session, or fails if the caller asked for that."""
+        """Returns a resync for each pruned session, or fails if the request says so."""
         self._fail_if_asked(ResyncReason.PRUNED)
         resyncs = [(Resync(ResyncReason.PRUNED, session.earliest), session.session_id) for session in sessions]
         return list(self._batched((self._frame(resync, session_id), None) for resync, session_id in resyncs))
@@ -212,9 +212,9 @@ class _Watch:
     def join(self, entries: Sequence[Entry]) -> Iterator[Batch]:
         """Yields the session, undelivered events, snapshots of everything open, and the caught-up marker.
 
-        All is as of the first step. It is encoded batch by batch, as the caller takes it: open messages may have
-        hundreds of megabytes. The session comes first, because its turn may have ended in memory later than in the
-        events. A stream that ends here ends with its last event.
+        All show the state at the first step. They are encoded batch by batch, as the caller takes them, because open
+        messages may have hundreds of megabytes. The session comes first, because its turn may have ended in memory
+        later than in the events. A stream that ends here ends with its last event.
         """
         stored = self._select(entry for entry in entries if entry.order or self._subscription.tells_what_is_open)
         if self._subscription.closed:
@@ -262,7 +262,7 @@ class _Watch:
         return self._codec.encode_event(self._event(kind, session_id))
 
     def _unmade(self, kind: EphemeralKind, session_id: str) -> Batch:
-        """Returns the snapshot of a long message: its texts are those of the message until it is sent."""
+        """Returns the snapshot of a long message, which shares the message's texts until it is sent."""
         assert isinstance(kind, MessageSnapshot)
         texts, event = _texts(kind.message), self._event(kind, session_id)
         return Unmade(sum(map(len, texts)), partial(self._codec.encode_event, event), max(texts, key=len))
@@ -273,7 +273,7 @@ class _Watch:
         return Event(session_id=session_id, kind=kind, at=self._environment.clock())
 
     def _token(self, order: int) -> bytes:
-        """Returns the encoded token of a place, to append to a batch that ends there."""
+        """Returns the encoded token of a position, to append to a batch that ends there."""
         token = self._tokens.give(self._tenant, self._request.session_id, order, self._timeline)
         return self._codec.encode_resume_token(token)
 
@@ -282,7 +282,7 @@ class _Watch:
         return None if self._request.session_id is None else self._join.head
 
     def _fail_if_asked(self, reason: ResyncReason, *places: int) -> None:
-        """Raises EventsCompacted if the caller asked for that. `places` are the requested, earliest and newest one."""
+        """Raises EventsCompacted if the request says so. `places` are the requested, earliest and newest position."""
         if self._request.fail_if_compacted:
             raise EventsCompacted(_SENTENCES[reason], *places, resyncReason=reason.name)
 
@@ -311,9 +311,9 @@ class _Watch:
         self._last_write = self._seconds()
 
     def _batched(self, frames: Iterable[_Framed]) -> Iterator[Batch]:
-        """Joins frames into batches of about BATCH_BYTES: clients by default refuse answers over 4 MiB.
+        """Joins frames into batches of about BATCH_BYTES: clients by default reject answers over 4 MiB.
 
-        A batch ends with the token of the last place in it.
+        A batch ends with the token of the last position in it.
         """
         batch, size, last = list[bytes](), 0, None
         for frame, place in frames:
@@ -332,7 +332,7 @@ def open_now(turns: Turns, tenant: str, session_id: str | None) -> list[tuple[Ep
 
     Args:
         turns: Has them.
-        tenant: Whose.
+        tenant: The tenant.
         session_id: The session; None for all of the tenant.
     """
     of = (tenant, session_id)
@@ -345,7 +345,7 @@ def open_now(turns: Turns, tenant: str, session_id: str | None) -> list[tuple[Ep
 
 
 def is_delta(kind: DurableKind | EphemeralKind) -> bool:
-    """Returns whether a watch without deltas leaves this out."""
+    """Returns whether a watch without deltas omits an event of this kind."""
     return isinstance(kind, PartDelta | PartStarted | ToolLog)
 
 

@@ -720,6 +720,21 @@ async def test_one_import_of_a_tenant_runs_at_a_time_on_all_nodes(nodes: Nodes) 
     assert outcomes([one async for one in b.transfer.ImportSessions(request)]) == {"CREATED": 60}
 
 
+async def test_an_import_goes_on_while_a_node_comes(nodes: Nodes, tmp_path: Path) -> None:
+    """Sessions of it move: those that are left go to the owners that they have by then."""
+    archive = of_many(120)
+    a = await nodes.start("a")
+    running = a.transfer.ImportSessions(ImportSessionsRequest(upload_id=await upload(a, archive)))
+    answers = [await running.read()]
+    b = await nodes.start("b")
+    while (answer := await running.read()) is not grpc.aio.EOF:
+        answers.append(answer)
+    assert outcomes(answers) == {"CREATED": 120}
+    await nodes.balanced()
+    assert outcomes(await bring(b, archive)) == {"UNCHANGED": 120}
+    assert await export(b) == await export(a)
+
+
 @pytest.mark.parametrize("has_import", [True, False], ids=["that has the import", "that brings its share"])
 async def test_an_import_survives_the_death_of_a_node(nodes: Nodes, tmp_path: Path, has_import: bool) -> None:
     """The others bring what it has left, or the same request again does. It ends complete, as on one server."""

@@ -10,15 +10,17 @@ import pytest
 from opencode.event import event_pb2
 from opencode.message import message_pb2
 from opencode.session import session_pb2
+from opencode.transfer import transfer_pb2
 from turnwire.api.rights import LEAST_ROLE
 from turnwire.cluster import routing
 from turnwire.cluster.routing import PLACES, Lost, NotOwner, NotReached, Routed, can_repeat, key_of
 from turnwire.domain.errors import OutcomeUnknown, SessionMoving
-from turnwire.domain.principal import BUILT_IN, Principal
+from turnwire.domain.principal import BUILT_IN, Principal, Role
 
 MESSAGES = message_pb2.DESCRIPTOR.services_by_name["MessageService"]
 EVENTS = event_pb2.DESCRIPTOR.services_by_name["EventService"]
 SESSIONS = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
+TRANSFERS = transfer_pb2.DESCRIPTOR.services_by_name["TransferService"]
 SESSION = "ses_1"
 
 
@@ -121,6 +123,25 @@ def test_a_service_with_a_method_without_a_place_does_not_start(monkeypatch: pyt
     monkeypatch.delitem(PLACES, "opencode.message.MessageService.GetMessage")  # type: ignore[arg-type]
     with pytest.raises(KeyError):
         Routed(MESSAGES, Local(), Owners("here"), Peers())
+
+
+async def test_imports_go_to_the_owner_of_the_tenant() -> None:
+    """Whatever they name: so that one of a tenant runs at a time, and a name is known wherever it arrives."""
+    peers, tenants = Peers(b"one", b"two"), []
+
+    class OwnersOfTenants(Owners):
+        def owner(self, key: str) -> str | None:
+            tenants.append(key)
+            return super().owner(key)
+
+    service: Any = Routed(TRANSFERS, Local(), OwnersOfTenants("b:1"), peers)
+    request = transfer_pb2.ImportSessionsRequest(upload_id="upl_1", request_id="mine")
+    anna = Principal(tenant="acme", subject="anna", role=Role.WRITER)
+    assert [one async for one in service.ImportSessions(anna, request)] == [b"one", b"two"]
+    assert (tenants, [method for _, method, _ in peers.calls]) == (
+        ["acme"],
+        ["opencode.transfer.TransferService.ImportSessions"],
+    )
 
 
 async def test_own_sessions_are_answered_here() -> None:

@@ -8,7 +8,7 @@ says who is to try next; so an import goes in rounds, until nothing is left or n
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from functools import partial
 from typing import BinaryIO
 
@@ -107,10 +107,12 @@ class SharePlan:
         return await asyncio.to_thread(self._divided, owners)
 
     def _divided(self, owners: list[str | None]) -> Mapping[str | None, bytes]:
-        sessions = list(zip(self._candidates, self._shards, strict=True))
-        found = {owners[shard] for candidate, shard in sessions if candidate != NOT_ASKED}
+        def sessions() -> Iterator[tuple[int, int]]:
+            return zip(self._candidates, self._shards, strict=True)
+
+        found = {owners[shard] for candidate, shard in sessions() if candidate != NOT_ASKED}
         return {
-            owner: bytes(candidate if owners[shard] == owner else NOT_ASKED for candidate, shard in sessions)
+            owner: bytes(candidate if owners[shard] == owner else NOT_ASKED for candidate, shard in sessions())
             for owner in found
         }
 

@@ -13,7 +13,6 @@ from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutMessage, PutTurn, RemoveMessage
 from turnwire.ports.pages import OpenCall, Page
-from turnwire.storage.sql import asking
 
 LOOK = ToolUse(name="look", call_id="c1", input_json="{}", started_at=NOW)
 ALL = frozenset[str]()
@@ -121,20 +120,3 @@ async def test_a_page_is_divided_by_bytes(opened: OpenedStore) -> None:
     await _put(opened, _answer("c", *(_call(9, logs=logs) for _ in range(12))))
     page = await opened.store.of(DEFAULT_TENANT).open_calls("", ALL, Page(size=100))
     assert len(page.calls) == 3 + 8
-
-
-@pytest.mark.sqlite
-async def test_listing_reads_no_conversation(opened: OpenedStore) -> None:
-    """SQLite finds the calls by their index, and the rest by ids."""
-    with opened.database() as db:
-        seen: list[str] = []
-        db.set_trace_callback(seen.append)
-        for session_id in ("", "ses_1"):
-            asking.open_calls(db, DEFAULT_TENANT, session_id, frozenset({"look"}), Page(size=10))
-        queries = [query for query in seen if "open_calls" in query]
-        assert len(queries) == 2
-        for query in queries:
-            plan = [row[3] for row in db.rows(f"EXPLAIN QUERY PLAN {query}")]
-            long = [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step]
-            long = [step for step in long if not step.startswith("SCAN json_each")]  # the names of the tools
-            assert long == [], plan

@@ -16,7 +16,6 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutPermission, PutTurn
 from turnwire.ports.pages import Page
 from turnwire.ports.store import Spent
-from turnwire.storage.sql import turns
 
 ONE = make_permission("per_b", patterns=("fs.write", "fs.*"), call_id="call_1", metadata_json='{"path":"/a"}')
 TWO = make_permission("per_a")
@@ -140,14 +139,3 @@ async def test_spent_of_an_unknown_session_is_an_error(opened: OpenedStore) -> N
     """As in every read of one session."""
     with pytest.raises(SessionNotFound):
         await opened.store.of(DEFAULT_TENANT).spent("ses_none")
-
-
-@pytest.mark.sqlite
-async def test_spent_reads_no_bodies_of_turns(opened: OpenedStore) -> None:
-    """An index holds what was spent: a body holds all tools of its turn."""
-    with opened.database() as db:
-        statements: list[str] = []
-        db.set_trace_callback(statements.append)
-        turns.spent(db, DEFAULT_TENANT, "ses_1")
-        plan = db.rows(f"EXPLAIN QUERY PLAN {statements[-1]}")
-    assert "turns_spent" in plan[0][3]

@@ -29,7 +29,7 @@ from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutSession, PutTurn, RemoveMessage
 from turnwire.ports.pages import Page, PermissionPage
 from turnwire.ports.store import TenantStore
-from turnwire.storage.sql import asking, files, log, sessions
+from turnwire.storage.sql import asking, files, log, sessions, turns
 from turnwire.storage.sql.sessions import StepLimits, step
 from turnwire.storage.units import PRUNE_SLACK
 
@@ -232,13 +232,15 @@ STATEMENTS: dict[str, Callable[[sqlite3.Connection], object]] = {
     "sessions_pruned": lambda db: log.log_events(db, "a", 5, codec=ProtoCodec(), kinds=None),
     "events_of_tenants": lambda db: log.log_events(db, "a", 5, codec=ProtoCodec(), kinds=None),
     "sqlite_autoindex_files": lambda db: files.files(db, "a", [FILE.sha256]),
+    "turns_spent": lambda db: turns.spent(db, "a", "ses_a"),
+    "open_calls_of_tenants": lambda db: asking.open_calls(db, "a", "", frozenset({"look"}), Page(size=9)),
 }
 
 
 @pytest.mark.sqlite
 @pytest.mark.parametrize("index", STATEMENTS)
 async def test_no_list_reads_what_is_anothers(opened: OpenedStore, index: str) -> None:
-    """Each is read by an index that begins with the tenant, and sorted by it too."""
+    """Each is read by an index that begins with the tenant or its session, and sorted by it too."""
     with opened.database() as db:
         statements: list[str] = []
         db.set_trace_callback(statements.append)
@@ -247,8 +249,9 @@ async def test_no_list_reads_what_is_anothers(opened: OpenedStore, index: str) -
         plans = [
             " ".join(row[3] for row in db.rows(f"EXPLAIN QUERY PLAN {statement}"))
             for statement in statements
-            if statement.startswith("SELECT")
+            if statement.strip().startswith("SELECT")
         ]
     [plan] = [plan for plan in plans if index in plan]
-    assert "(tenant=?" in plan
-    assert not any("TEMP B-TREE" in plan or "SCAN events" in plan or "SCAN sessions" in plan for plan in plans)
+    assert f"({'session' if index == 'turns_spent' else 'tenant'}=?" in plan
+    walks = ("TEMP B-TREE", *(f"SCAN {table}" for table in ("events", "sessions", "turns", "open_calls")))
+    assert not any(walk in plan for plan in plans for walk in walks)

@@ -25,10 +25,10 @@ from tests.support.chaos.programs import PROGRAMS, ROOT, Program
 from tests.support.chaos.proxy import ChaosProxy
 from tests.support.chaos.traffic import CONFIGURATION, FollowedTraffic
 from tests.support.clients.conversation import messages_of, new_session
+from tests.support.oracles.fold import compared
 from tests.support.servers.mcp import own_port
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect
-from tests.support.vectors.holding import compared
 
 LAST_SECONDS = 90
 """Seconds that a program has to reach the end once the network is calm."""

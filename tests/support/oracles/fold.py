@@ -10,7 +10,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from opencode.event.session_event_pb2 import RESYNC_REASON_UNSPECIFIED, EventKind, PartDelta, SessionEvent
-from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, PART_STATUS_STREAMING, Part, SessionMessage
+from opencode.message.content_pb2 import (
+    MESSAGE_STATUS_QUEUED,
+    MESSAGE_STATUS_STREAMING,
+    PART_STATUS_STREAMING,
+    Part,
+    SessionMessage,
+)
 from opencode.question.question_pb2 import Question
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE
 from opencode.tool.tool_pb2 import PermissionRequest
@@ -289,6 +295,16 @@ def comparable(messages: Iterable[SessionMessage]) -> list[SessionMessage]:
     found = copies(messages)
     for message in found:
         message.ClearField("update_time")
+    return found
+
+
+def compared(messages: Iterable[SessionMessage]) -> list[SessionMessage]:
+    """Returns copies without what is stored without an event: as `comparable`, and what a streaming answer used."""
+    found = comparable(messages)
+    for message in found:
+        if message.status == MESSAGE_STATUS_STREAMING:
+            message.ClearField("usage")
+            message.ClearField("model_run")
     return found
 
 

@@ -16,9 +16,8 @@ from opencode.session.session_pb2 import SessionInfo
 from opencode.tool.tool_pb2 import ListPermissionsRequest
 from opencode.turn.turn_service_pb2 import ListQueueRequest
 from tests.support.clients.conversation import session_of
-from tests.support.oracles.fold import copies
+from tests.support.oracles.fold import compared, copies
 from tests.support.servers.running import Client
-from tests.support.vectors.holding import compared
 from tests.support.vectors.recording import Cut, Recording, Want
 from turnwire_client import Conversation
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fakes.loop import settled
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.domain.errors import ProviderCredentialsRejected, ProviderUnavailable, UnknownModel
+from turnwire.domain.errors import ProviderCredentialsRejected, ProviderUnavailable
 from turnwire.domain.money import Usage
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ModelSettings, ProviderSettings
@@ -23,25 +23,6 @@ async def test_missing_key_names_its_variable() -> None:
     assert [p.provider_id for p in providers.describe()] == ["p"]
     with pytest.raises(ProviderCredentialsRejected, match="MY_KEY"):
         await providers.get("p")
-
-
-async def test_unknown_provider() -> None:
-    """There is no such provider."""
-    with pytest.raises(UnknownModel, match="unknown provider 'p'"):
-        await ConfiguredProviders({}, {}).get("p")
-
-
-def test_description_holds_no_key() -> None:
-    """Providers are described by id, with the names of their variables and never a value."""
-    settings = {
-        "z": ProviderSettings(kind="openai_chat", api_key_env="MY_KEY", base_url="http://h/v1", models=("m",)),
-        "a": ProviderSettings(kind="anthropic", default_model="claude-sonnet-4-5", only_listed_models=True),
-    }
-    first, second = ConfiguredProviders(settings, {"MY_KEY": "secret"}, {"a": "env"}).describe()
-    assert (first.provider_id, first.source, first.default_model) == ("a", "env", "claude-sonnet-4-5")
-    assert first.models[0].input_price_pico_usd_per_million == 3 * 10**12
-    assert (second.source, second.key_variables, second.default_model) == ("config", ("MY_KEY",), "m")
-    assert "secret" not in repr((first, second))
 
 
 async def test_provider_is_made_once() -> None:
@@ -113,20 +94,6 @@ async def test_a_provider_that_cannot_be_loaded_is_loaded_later(monkeypatch: pyt
             await providers.get("p")
     assert (await providers.get("p")).provider_id == "p"
     await providers.aclose()
-
-
-def test_a_described_model_is_listed_and_accepted() -> None:
-    """Beside those that the provider names; where only listed models exist it is one of them."""
-    settings = {
-        "p": ProviderSettings(kind="openai_chat", base_url="http://h/v1", only_listed_models=True, models=("a",))
-    }
-    described = {ModelRef("p", "b"): ModelSettings(name="Bee"), ModelRef("q", "c"): ModelSettings()}
-    providers = ConfiguredProviders(settings, {}, {}, described)
-    (provider,) = providers.describe()
-    assert [(model.model_id, model.name) for model in provider.models] == [("a", "a"), ("b", "Bee")]
-    providers.check(ModelRef("p", "b"))
-    with pytest.raises(UnknownModel):
-        providers.check(ModelRef("p", "c"))
 
 
 def test_context_windows() -> None:

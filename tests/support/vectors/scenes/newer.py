@@ -10,7 +10,7 @@ from opencode.message.content_pb2 import (
     SessionMessage,
     TextContent,
 )
-from tests.support.vectors.holding import compared
+from tests.support.oracles.fold import compared
 from tests.support.vectors.recording import Recording, Want
 from tests.support.vectors.stage import say, taped
 

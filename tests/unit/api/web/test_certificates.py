@@ -42,25 +42,6 @@ def _handshake(server_context: ssl.SSLContext, client_context: ssl.SSLContext) -
     return client, server
 
 
-@pytest.mark.parametrize(
-    ("offered", "agreed"),
-    [
-        (("h2", "http/1.1"), "http/1.1"),
-        (("h2",), None),
-        (("http/1.1",), "http/1.1"),
-        (("spdy/3",), None),
-        ((), None),
-    ],
-)
-def test_both_ends_agree_on_a_protocol(tmp_path: Path, offered: tuple[str, ...], agreed: str | None) -> None:
-    """On HTTP/1.1, which a client that knows nothing else is left without; also with new files."""
-    certificates = _certificates(tmp_path)
-    context = certificates.context()
-    assert _handshake(context, _client(*offered))[0].selected_alpn_protocol() == agreed
-    AUTHORITY.issue("", "localhost").write(tmp_path, "web")
-    assert _handshake(context, _client(*offered))[0].selected_alpn_protocol() == agreed
-
-
 def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
     """TLS 1.2 is the oldest."""
     context = _certificates(tmp_path).context()
@@ -68,12 +49,6 @@ def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
     client = _client()
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     assert _handshake(context, client)[0].version() == "TLSv1.2"
-
-
-def test_no_client_is_asked_for_a_certificate(tmp_path: Path) -> None:
-    """One that it would present is not looked at."""
-    _, server = _handshake(_certificates(tmp_path).context(), _client())
-    assert server.getpeercert() is None
 
 
 def test_new_files_are_taken_at_the_next_handshake(tmp_path: Path) -> None:
@@ -112,12 +87,3 @@ def test_new_files_are_taken_at_the_next_handshake(tmp_path: Path) -> None:
 def _shown(context: ssl.SSLContext) -> bytes | None:
     """Returns the certificate that a client sees."""
     return _handshake(context, _client())[0].getpeercert(binary_form=True)
-
-
-def test_files_that_do_not_work_fail_at_the_start(tmp_path: Path) -> None:
-    """None is there, or the key is another one's."""
-    with pytest.raises(FileNotFoundError):
-        WebCertificates(tmp_path / "none.crt", tmp_path / "none.key")
-    cert, _ = AUTHORITY.issue("", "localhost")
-    with pytest.raises(ssl.SSLError):
-        _certificates(tmp_path, pair=Pair(cert, AUTHORITY.issue("").key))

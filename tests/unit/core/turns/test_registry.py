@@ -30,8 +30,6 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition, Turn, TurnStatus
 from turnwire.domain.errors import (
     StorageError,
-    ToolCallAlreadySettled,
-    ToolCallNotFound,
     ToolCallNotReady,
 )
 from turnwire.domain.money import Usage
@@ -200,20 +198,6 @@ async def test_of_two_turns_that_were_left_running_only_the_newer_goes_on() -> N
     assert turns.live("ses_1") is None
     told = [(e.turn_id, type(e.kind)) for e in store.commits[-1].events]
     assert told[-2:] == [("trn_2", TurnEnded), ("", SessionStatusChanged)]
-
-
-async def test_a_result_for_a_call_that_is_not_live_is_compared_with_the_stored_one() -> None:
-    """The same one is confirmed, another is refused."""
-    settled = CallResult(output="42").apply_to(CALL)
-    store = FakeStore(conversation=(make_answer("msg_1", settled),))
-    turns = Turns(make_environment(store))
-    part, sequence = await deliver(turns, "prt_0", CallResult(output="42"))
-    assert (part.content, sequence) == (settled, 0)
-    with pytest.raises(ToolCallAlreadySettled):
-        await deliver(turns, "prt_0", CallResult(output="43"))
-    with pytest.raises(ToolCallNotFound):
-        await deliver(turns, "prt_9", CallResult(output="42"))
-    assert store.commits == []
 
 
 async def test_a_result_for_a_call_that_the_model_is_writing_is_refused() -> None:

@@ -6,7 +6,6 @@ from tests.support.fakes.core import FakeServerTools, FakeStore, make_environmen
 from tests.support.fakes.domain_values import make_session
 from turnwire.core.settings import Agent, PermissionRule
 from turnwire.core.use_cases.catalog import Catalog
-from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import BUILT_IN
@@ -59,19 +58,3 @@ async def test_a_page_of_tools_ends_by_its_bytes() -> None:
     first = await catalog.tools(BUILT_IN, "", size=1000, token="")
     rest = await catalog.tools(BUILT_IN, "", size=1000, token=first.next_token)
     assert ([len(page.tools) for page in (first, rest)], rest.next_token) == ([52, 18], "")
-
-
-async def test_the_default_agent_is_listed_although_nobody_configured_it() -> None:
-    """By name, with the server's rules before the agent's own and the server's fallback models where it has none."""
-    deny = PermissionRule("run", PermissionAction.DENY)
-    fallback, own = ModelRef("offline", "slow"), ModelRef("offline", "echo")
-    settings = {
-        "permissions": (ASK_FILES,),
-        "fallback_models": (fallback,),
-        "agents": {"coder": Agent(system="You code.", model=own, permissions=(deny,), fallback_models=())},
-    }
-    coder, default = await Catalog(make_environment(settings=settings), {}).agents(BUILT_IN)
-    assert (coder.name, coder.built_in, coder.model, coder.has_system_prompt) == ("coder", False, own, True)
-    assert (coder.permissions, coder.fallback_models, coder.tools) == ((ASK_FILES, deny), (), None)
-    assert (default.name, default.built_in, default.model, default.has_system_prompt) == ("default", True, None, False)
-    assert (default.permissions, default.fallback_models) == ((ASK_FILES,), (fallback,))

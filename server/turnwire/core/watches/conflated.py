@@ -233,8 +233,8 @@ class ConflatedWatches:
             join = Join(store, subscription, None, _KINDS)
             await join.begin(None)
             yield None
-            stream = _ConflatedWatch(self, tenant, session_ids, subscription, join)
             directories = _Directories(store)
+            stream = _ConflatedWatch(self, tenant, session_ids, subscription, join, on_loss=directories.clear)
             async with contextlib.aclosing(join.follow(stream)) as changes:
                 async for session_id, kind in changes:
                     if isinstance(kind, SessionUpdated):
@@ -257,6 +257,10 @@ class _Directories:
         session = updated.view.session
         if session.session_id in self._known:
             self._known[session.session_id] = session.directory
+
+    def clear(self) -> None:
+        """Forgets all: events that tell of others are no longer kept."""
+        self._known.clear()
 
     async def of(self, session_id: str) -> str:
         """Returns the directory of a session; "" when it has none or is deleted."""
@@ -281,8 +285,11 @@ class _ConflatedWatch:
         session_ids: frozenset[str],
         subscription: Subscription,
         join: Join,
+        *,
+        on_loss: Callable[[], None],
     ) -> None:
         self._tenant = tenant
+        self._on_loss = on_loss  # called when events are no longer kept
         self._turns = made_by.turns
         self._session_ids = session_ids
         self._subscription = subscription
@@ -308,11 +315,13 @@ class _ConflatedWatch:
 
     async def gap(self, bounds: Bounds) -> Sequence[_Item]:
         """Continues with the kept events; returns the requests whose events are gone."""
+        self._on_loss()
         self._join.position = bounds.earliest
         return await self.opening()
 
     async def losses(self, sessions: Sequence[PrunedSession]) -> Sequence[_Item]:
         """Returns the requests whose events may be gone."""
+        self._on_loss()
         return await self.opening()
 
     def replay(self, page: EventPage) -> Sequence[_Item]:

@@ -28,9 +28,12 @@ from turnwire.domain.conversation.events import (
     PartDelta,
     PermissionAsked,
     PermissionReplied,
+    SessionUpdated,
+    SessionView,
 )
 from turnwire.domain.conversation.messages import Message, Part, Text
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
+from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.feed import memory
 from turnwire.ports.pages import PrunedSession
@@ -186,6 +189,41 @@ async def test_requests_of_a_session_that_lost_events_are_told() -> None:
     async with world.subscribed() as reader:
         world.mark()
         assert await reader.asked_until() == ["per_pruned"]
+
+
+async def test_the_directory_is_that_of_the_newest_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another server may have changed it; where the event is no longer kept, the store is asked again."""
+    monkeypatch.setattr(memory, "TENANT_RING_BYTES", 2_000)
+    world = World()
+
+    def move(directory: str) -> Session:
+        moved = make_session("ses_1", directory=directory)
+        world.store.sessions_by_id = {"ses_1": moved}
+        return moved
+
+    async def next_directory(stream: AsyncIterator[Change | None], mark: str) -> str:
+        async for change in stream:
+            assert change is not None
+            if isinstance(change.kind, MessageChange) and change.kind.message.message_id == mark:
+                return change.directory
+        raise AssertionError("the stream has ended")
+
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, frozenset())) as stream:
+        assert await anext(stream) is None
+        world.mark("one")
+        assert await next_directory(stream, "one") == "/ses_1"
+        world.happen(SessionUpdated(SessionView(move("/told"))))
+        world.mark("two")
+        assert await next_directory(stream, "two") == "/told"
+        move("/not told")
+        world.store.log.clear()
+        world.store.earliest = world.position
+        for index in range(100):
+            world.mark(f"filler_{index}")
+        world.store.log = world.store.log[-2:]
+        world.store.earliest = world.store.log[0].event.position - 1
+        world.mark("three")
+        assert await next_directory(stream, "three") == "/not told"
 
 
 async def test_a_stream_that_falls_behind_while_it_joins_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,11 +97,30 @@ async def _bombs(target: Target, seen: Seen) -> None:
     await _each(target, seen, 16, partial(_repeat, head=packed, body=body))
 
 
-async def _messages(target: Target, seen: Seen) -> None:
-    part = MessagePart(text=TextPart(text=LARGE))
-    request = AppendMessageRequest(session_id=await new_session(target), type=MESSAGE_TYPE_USER, parts=[part])
-    body = message(request.SerializeToString())
-    await _each(target, seen, 16, partial(_repeat, head=call(APPEND), body=body, at_once=1))
+def _messages(connections: int, at_once: int, text: str) -> Callable[[Target, Seen], Awaitable[None]]:
+    """Returns an attack: each connection stores so many messages at once, again and again."""
+
+    async def run(target: Target, seen: Seen) -> None:
+        part = MessagePart(text=TextPart(text=text))
+        request = AppendMessageRequest(session_id=await new_session(target), type=MESSAGE_TYPE_USER, parts=[part])
+        body = message(request.SerializeToString())
+
+        async def store(one: Wire) -> None:
+            numbers = itertools.count(1, 2)
+
+            async def again() -> None:
+                for stream in numbers:
+                    await one.send(frame(HEADERS, END_HEADERS, stream, call(APPEND)))
+                    await one.send_body(stream, body, end=True)
+                    await one.until_ended(stream)
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(at_once):
+                    group.create_task(again())
+
+        await _each(target, seen, connections, store)
+
+    return run
 
 
 async def _repeat(one: Wire, *, head: bytes, body: bytes, at_once: int = 50) -> None:
@@ -131,7 +150,15 @@ ATTACKS = (
         "16 clients that store messages of 14 MiB",
         ("limits.max_request_memory_bytes", "limits.max_memory_bytes"),
         "further large requests, and those that are not whole",
-        _messages,
+        _messages(16, 1, LARGE),
+        seconds=5.0,
+    ),
+    Attack(
+        "many_messages",
+        "50 clients that store two messages of 8 MiB each at a time",
+        ("limits.max_request_memory_bytes", "limits.max_memory_bytes"),
+        "further large requests, and those that are not whole",
+        _messages(50, 2, "x" * 2**23),
         seconds=5.0,
     ),
     Attack(

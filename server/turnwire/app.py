@@ -109,7 +109,7 @@ class Server:
         self._ended = asyncio.Event()
         self.failure: StorageError | None = None
         """Why the server can no longer work and must be stopped; None while it works."""
-        self.overload = Overload(self._config.limits)
+        self.overload = Overload(self._config.limits, self._config.server.max_message_bytes)
         """The calls of all listeners."""
         self._turns: Turns | None = None
         self._environment: Environment | None = None
@@ -327,7 +327,7 @@ class Server:
     async def _observe(self, stack: AsyncExitStack) -> Observer:
         overload = self.overload
         observation = await stack.enter_async_context(
-            observing(self._config, self.readings, overload.memory_critical, overload.drop_caches)
+            observing(self._config, self.readings, overload.note_memory, overload.drop_caches)
         )
         self.metrics_address = observation.metrics_address
         return observation.observer

@@ -140,25 +140,28 @@ async def test_calls_without_their_request_slow_down_no_others(tmp_path: Path, m
         assert max(begun_in.values()) > 1
 
 
-async def test_health_is_answered_beside_calls_without_their_request(tmp_path: Path) -> None:
+async def test_health_is_answered_beside_calls_without_their_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While memory is critical, and they have all slots of requests that are read. So it is beside health checks
     without theirs, of which few are read at a time, and each for a moment only.
     """
-    request = health_pb2.HealthCheckRequest()
+    request, few = health_pb2.HealthCheckRequest(), overload.READ_AT_ONCE
+    monkeypatch.setattr(memory_monitor, "CHECK_SECONDS", 3600.0)
     async with running_server(tmp_path) as server, by_hand(server) as one, connect(server.address) as client:
-        server.overload.memory_critical(2**30)
+        server.overload.note_memory(0, is_critical=True)
         for path, first in ((f"{SESSIONS}/GetSession", 1), (HEALTH, 33)):
             for stream in range(first, first + 32, 2):
                 await one.send(frame(HEADERS, END_HEADERS, stream, call(path)))
         reads, checks = server.overload.reads, server.overload.anonymous_reads
-        await until(lambda: (reads.count, checks.count) == (overload.READ_AT_ONCE, overload.ANONYMOUS_READ_AT_ONCE))
+        await until(lambda: (reads.count, checks.count) == (few, few // 2))
         check = asyncio.ensure_future(HealthStub(client.channel).Check(request, timeout=200))
         while not check.done():  # as the monitor of the memory does
-            server.overload.memory_critical(2**30)
-            assert checks.count <= overload.ANONYMOUS_READ_AT_ONCE
+            server.overload.note_memory(0, is_critical=True)
+            assert checks.count <= few // 2
             await asyncio.sleep(0.01)
         assert (await check).status == health_pb2.HealthCheckResponse.SERVING
-        assert reads.count == overload.READ_AT_ONCE
+        assert reads.count == few
 
 
 @pytest.mark.slow
@@ -320,11 +323,12 @@ async def test_metadata_of_health_calls_counts(tmp_path: Path, monkeypatch: pyte
 
 async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs goes on and can be watched, read and aborted."""
+    monkeypatch.setattr(memory_monitor, "CHECK_SECONDS", 3600.0)
     monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         created = await client.sessions.CreateSession(CreateSessionRequest())
         session_id = (await client.messages.SendMessage(ask(FOREVER))).session_id
-        server.overload.memory_critical(2**30)
+        server.overload.note_memory(0, is_critical=True)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await client.sessions.CreateSession(CreateSessionRequest())
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -336,7 +340,7 @@ async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path, monkeyp
         aborted = await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
         assert aborted.turn_id
         await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
-        server.overload.memory_critical(None)
+        server.overload.note_memory(2**30, is_critical=False)
         await client.sessions.CreateSession(CreateSessionRequest())
 
 
@@ -346,13 +350,36 @@ async def test_a_request_that_comes_slowly_ends_when_memory_is_short(
     """What it has brought so far is the first that is given back; of few requests when memory has been short for
     long.
     """
+    monkeypatch.setattr(memory_monitor, "CHECK_SECONDS", 3600.0)
     monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(overload, "SPARED_SECONDS", 0.0)
     async with running_server(tmp_path) as server, by_hand(server) as one:
         await one.send(frame(HEADERS, END_HEADERS, 1, call(f"{SESSIONS}/CreateSession")))
         await until(lambda: being_read(server) == 1)
-        server.overload.memory_critical(2**30)
+        server.overload.note_memory(0, is_critical=True)
         await until(lambda: one.ended > 0)
+
+
+async def test_requests_begin_to_be_received_as_memory_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until memory is looked at again, no more are let in than fit if each is as large as it may be, whatever they
+    bring; those of another network do not wait for them.
+    """
+    monkeypatch.setattr(memory_monitor, "CHECK_SECONDS", 3600.0)
+    room = 20 * overload.READ_COPIES * 2**24
+    async with running_server(tmp_path) as server, by_hand(server) as one, connect(server.address) as client:
+        server.overload.note_memory(room, is_critical=False)
+        await client.sessions.ListSessions(ListSessionsRequest())
+        streams = range(1, 81, 2)
+        for stream in streams:
+            await one.send(frame(HEADERS, END_HEADERS, stream, call("/opencode.message.MessageService/AppendMessage")))
+            await one.send(data_frames(stream, message(b"x", announced=2**23)))
+        await until(lambda: server.overload.calls == len(streams))
+
+        await until(lambda: len(one.windows) >= 10)  # by its window, gRPC lets a client go on
+        await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+        assert len(one.windows) == being_read(server) == 10  # half of what fits
 
 
 async def test_one_connection_has_a_bound_of_calls(tmp_path: Path) -> None:

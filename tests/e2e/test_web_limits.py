@@ -19,12 +19,10 @@ from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.web import WebClient, web_client
 from tests.support.servers.running import connect, running_server
 from turnwire.api.admission import reads
-from turnwire.api.admission.requests import RETRY_AFTER
 from turnwire.api.web import http
 from turnwire.api.web import server as web_server
 from turnwire.api.web.encoding.envelopes import envelope
 from turnwire.app import Server
-from turnwire.domain.errors import MemoryShort
 from turnwire.domain.limits import Limits
 
 LIMIT = 65_536
@@ -341,19 +339,21 @@ async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch:
     ],
 )
 async def test_a_body_that_says_it_is_too_large_waits_for_nothing(
-    server: Server, path: str, content_type: str, answer: bytes
+    server: Server, monkeypatch: pytest.MonkeyPatch, path: str, content_type: str, answer: bytes
 ) -> None:
-    """While memory is critical few are read at a time, and what waits for that keeps its connection."""
-    server.overload.reads.bound(0, lambda: MemoryShort.at("limits.max_memory_bytes", 1, RETRY_AFTER))
-    try:
-        reader, writer = await raw(server)
-        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\n"
-        writer.write(f"{head}content-length: {10 * LIMIT}\r\n\r\n".encode())
-        async with asyncio.timeout(5):
-            assert await reader.readuntil(answer)
-        writer.transport.abort()
-    finally:
-        server.overload.reads.unbound()
+    """Few are read at a time, and what waits for that keeps its connection."""
+
+    async def wait(*_: object) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    monkeypatch.setattr(server.overload.reads, "read", wait)
+    reader, writer = await raw(server)
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\n"
+    writer.write(f"{head}content-length: {10 * LIMIT}\r\n\r\n".encode())
+    async with asyncio.timeout(5):
+        assert await reader.readuntil(answer)
+    writer.transport.abort()
 
 
 async def test_further_connections_are_refused(server: Server) -> None:

@@ -44,15 +44,15 @@ log = structlog.get_logger()
 
 
 class OnMemory(Protocol):
-    """Learns at each look that memory is critical, and once that it no longer is."""
+    """Learns the memory at each look."""
 
-    def __call__(self, max_bytes: int | None, *, is_exhausted: bool) -> None:
+    def __call__(self, room: int, *, is_critical: bool, is_exhausted: bool) -> None:
         """Called on the event loop.
 
         Args:
-            max_bytes: Memory limit of the process, or less in a control group. None when memory is no longer
-                critical.
-            is_exhausted: Whether it has nearly as much.
+            room: Bytes that are left until memory is critical; negative beyond.
+            is_critical: Whether it is, and until there is enough again.
+            is_exhausted: Whether the process has nearly as much as it may.
         """
         ...
 
@@ -63,18 +63,18 @@ class MemoryMonitor:
     def __init__(
         self,
         max_bytes: int,
-        critical: OnMemory,
+        on_look: OnMemory,
         give_up: Callable[[], None],
         read_bytes: Callable[[], int | None] | None = None,
     ) -> None:
         """Args:
         max_bytes: Memory limit of the process.
-        critical: Called at each look while memory is critical, and once it no longer is.
+        on_look: Called at each look.
         give_up: Called on the loop while there is little memory: drops what can be made again.
         read_bytes: Returns what the process has, or None if the system does not tell; by default `resident_bytes`.
         """
         self._max_bytes = max_bytes
-        self._critical = critical
+        self._on_look = on_look
         self._give_up = give_up
         self._read_bytes = read_bytes or resident_bytes
         self._task: asyncio.Task[None] | None = None
@@ -82,11 +82,12 @@ class MemoryMonitor:
         """No look waits for it: it takes long on a busy machine, and memory grows meanwhile."""
         self._trimmed_at = float("-inf")
         self.is_short = False
+        self._resident = 0
+        """Bytes at the last look; 0 on systems that do not tell."""
 
     def start(self) -> None:
-        """Begins to look. Does nothing on systems that do not tell how much memory a process has."""
-        if self._read_bytes() is not None:
-            self._task = asyncio.create_task(self._run(), name="memory monitor")
+        """Begins to look. On systems that do not tell how much memory a process has, it has nothing at each look."""
+        self._task = asyncio.create_task(self._run(), name="memory monitor")
 
     async def aclose(self) -> None:
         """Stops. Idempotent."""
@@ -99,17 +100,16 @@ class MemoryMonitor:
 
     def check(self) -> None:
         """Looks at the memory once. Where it cannot be read, all stays as it was."""
-        resident = self._read_bytes()
-        if resident is None:
-            return
+        if (resident := self._read_bytes()) is None:
+            resident = self._resident
+        self._resident = resident
         is_short = resident >= self._max_bytes * (RECOVERED_SHARE if self.is_short else CRITICAL_SHARE)
         has_changed, self.is_short = is_short != self.is_short, is_short
         if has_changed:
             name = "memory_short" if is_short else "memory_enough"
             log.warning(name, resident_bytes=resident, max_bytes=self._max_bytes)
-        if is_short or has_changed:
-            is_exhausted = resident >= self._max_bytes * EXHAUSTED_SHARE
-            self._critical(self._max_bytes if is_short else None, is_exhausted=is_exhausted)
+        room = int(self._max_bytes * CRITICAL_SHARE) - resident
+        self._on_look(room, is_critical=is_short, is_exhausted=resident >= self._max_bytes * EXHAUSTED_SHARE)
         # what is ended because memory has become critical is free by the next look
         if resident >= self._max_bytes * HIGH_SHARE and not has_changed:
             self._trim()

@@ -43,7 +43,7 @@ async def observing(
     Args:
         config: The whole configuration.
         read: Returns how much the server has to do; called on the loop, must not raise.
-        on_memory: Called on the loop at each look at the memory while it is critical, and once it no longer is.
+        on_memory: Called on the loop at each look at the memory.
         give_up: Called on the loop again and again while memory pressure is high or critical: drops what can be made
             again.
 

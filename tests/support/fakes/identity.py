@@ -80,9 +80,12 @@ class KnownCallers:
         raise NotImplementedError
 
 
+MAX_MESSAGE_BYTES = 2**24
+
+
 def some_load(**limits: int) -> Overload:
     """Returns what bounds calls, with room for all calls of a test unless it names a limit."""
-    return Overload(Limits(**limits))  # type: ignore[arg-type]
+    return Overload(Limits(**limits), MAX_MESSAGE_BYTES)  # type: ignore[arg-type]
 
 
 def sent(data: bytes) -> Callable[[], Awaitable[bytes]]:

@@ -15,8 +15,8 @@ class Memory:
     """A process whose memory the test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, kept: int = 0) -> None:
-        self.resident, self.told, self.trims, self.given_up = 0, list[int | None](), 0, 0
-        self.critical_looks, self.exhausted_looks = 0, 0
+        self.resident, self.told, self.trims, self.given_up = 0, list[bool](), 0, 0
+        self.critical_looks, self.exhausted_looks, self.rooms = 0, 0, list[int]()
         self.is_readable_after_trim = True
         self._kept = kept
         monkeypatch.setattr(memory_monitor, "trim", self._trim)
@@ -25,11 +25,12 @@ class Memory:
     def _read(self) -> int | None:
         return self.resident if self.is_readable_after_trim or not self.trims else None
 
-    def _note(self, max_bytes: int | None, *, is_exhausted: bool) -> None:
-        self.critical_looks += max_bytes is not None
+    def _note(self, room: int, *, is_critical: bool, is_exhausted: bool) -> None:
+        self.rooms.append(room)
+        self.critical_looks += is_critical
         self.exhausted_looks += is_exhausted
-        if max_bytes != (self.told[-1] if self.told else None):
-            self.told.append(max_bytes)
+        if is_critical != (self.told[-1] if self.told else False):
+            self.told.append(is_critical)
 
     def _give_up(self) -> None:
         self.given_up += 1
@@ -52,8 +53,9 @@ async def test_it_is_told_once_each_way(monkeypatch: pytest.MonkeyPatch) -> None
         for resident in (100, 699, 700, 1500, 670, 650, 649, 670, 699):
             memory.resident = resident
             await memory.check()
-    assert memory.told == [1000, None]
+    assert memory.told == [True, False]
     assert (memory.critical_looks, memory.exhausted_looks) == (4, 1)
+    assert memory.rooms == [600, 1, 0, -800, 30, 50, 51, 30, 1]
     assert [line["event"] for line in lines] == ["memory_short", "memory_enough"]
     assert lines[0]["resident_bytes"] == 700 and lines[0]["max_bytes"] == 1000
 
@@ -68,7 +70,7 @@ async def test_memory_is_exhausted_shortly_before_its_limit(monkeypatch: pytest.
     memory = Memory(monkeypatch)
     memory.resident = 950
     await memory.check()
-    assert (memory.told, memory.exhausted_looks) == ([1000], 1)
+    assert (memory.told, memory.exhausted_looks) == ([True], 1)
 
 
 async def test_an_error_of_what_it_calls_ends_no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,15 +100,15 @@ async def test_what_the_allocator_keeps_is_asked_back(monkeypatch: pytest.Monkey
     memory = Memory(monkeypatch, kept=500)
     memory.resident = 950
     await memory.check()
-    assert (memory.told, memory.trims) == ([1000], 0)
+    assert (memory.told, memory.trims) == ([True], 0)
     await memory.check()
-    assert (memory.told, memory.trims, memory.resident) == ([1000], 1, 450)
+    assert (memory.told, memory.trims, memory.resident) == ([True], 1, 450)
     await memory.check()
-    assert (memory.told, memory.trims) == ([1000, None], 1)
+    assert (memory.told, memory.trims) == ([True, False], 1)
     memory.resident = 1600
     await memory.check()
     await memory.check()
-    assert (memory.told, memory.trims) == ([1000, None, 1000], 1)
+    assert (memory.told, memory.trims) == ([True, False, True], 1)
 
 
 async def test_no_look_waits_for_the_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +119,7 @@ async def test_no_look_waits_for_the_allocator(monkeypatch: pytest.MonkeyPatch) 
     for resident in (650, 690, 1500):
         memory.resident = resident
         memory.monitor.check()
-    assert (memory.told, memory.given_up) == ([1000], 1)
+    assert (memory.told, memory.given_up) == ([True], 1)
     is_done.set()
     await memory.monitor.aclose()
 
@@ -129,7 +131,7 @@ async def test_what_is_kept_is_given_up_as_long_as_memory_is_short(monkeypatch: 
     for resident in (100, 550, 950, 950, 850, 590, 550):
         memory.resident = resident
         await memory.check()
-    assert (memory.given_up, memory.told) == (2, [1000, None])
+    assert (memory.given_up, memory.told) == (2, [True, False])
 
 
 async def test_what_is_kept_is_given_up_before_anybody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,19 +161,19 @@ async def test_memory_that_cannot_be_read_is_not_enough(monkeypatch: pytest.Monk
     memory.resident, memory.is_readable_after_trim = 950, False
     for _ in range(3):
         await memory.check()
-    assert (memory.told, memory.trims) == ([1000], 1)
+    assert (memory.told, memory.trims) == ([True], 1)
     memory.is_readable_after_trim, memory.resident = True, 640
     await memory.check()
-    assert memory.told == [1000, None]
+    assert memory.told == [True, False]
 
 
-async def test_a_system_that_tells_nothing_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nobody is refused there."""
-    monitor = MemoryMonitor(1000, lambda _, **__: None, lambda: None, lambda: None)
-    monitor.start()
+async def test_a_system_that_tells_nothing_has_all_its_memory_left() -> None:
+    """At each look; nobody is refused there."""
+    rooms = list[int]()
+    monitor = MemoryMonitor(1000, lambda room, **_: rooms.append(room), lambda: None, lambda: None)
     monitor.check()
-    await monitor.aclose()
-    assert not monitor.is_short
+    monitor.check()
+    assert (rooms, monitor.is_short) == ([700, 700], False)
 
 
 def test_the_least_limit_of_all_groups_counts(tmp_path: Path) -> None:

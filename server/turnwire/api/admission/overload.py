@@ -9,7 +9,6 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 
 import structlog
 
@@ -27,28 +26,23 @@ SMALL_METADATA_BYTES = 1024
 """Size of one call's metadata that is not counted: any call takes as much. A token has some hundred bytes."""
 
 REFUSE_AFTER_SECONDS = 2.0
-"""How long memory is critical before new work is refused and incomplete requests are spared for a moment only. By then
+"""How long memory is critical before new work is refused and requests with slots are spared for a moment only. By then
 the end of the others has helped, or not: it takes some tenths of a second until their memory is free."""
 
 SPARED_SECONDS = 0.1
 """Age up to which requests are still read then: a small one, such as an abort, has arrived by that time."""
 
+READ_COPIES = 4
+"""Room for a request that is being read, as a multiple of the largest: gRPC copies its bytes, and the allocator keeps
+what is free for a while."""
+
 READ_AT_ONCE = 8
-"""Requests that are read at a time while memory is critical. Of those that are incomplete when it becomes critical, the
-newest go on: those of honest clients are among them. As large as requests may be by default, they have half of what is
-between critical memory and its limit."""
+"""Requests that are read at a time at least, half as many without credentials. While memory is critical there are no
+more slots. As large as requests may be by default, they have half of what is between critical memory and its limit."""
 
 ANONYMOUS_SHARE = 1 / 4
 """Share of `limits.max_calls` that calls without credentials and health watches have together, and a network half of
 it: anybody can begin them, and keep them for as long as they like."""
-
-ANONYMOUS_READS = 32
-"""Requests without credentials and for health that are read at a time, in addition to all others: each is small, but
-gRPC receives as much as any request may have. One that has not come makes room soon; see `reads.CROWDED_SECONDS`."""
-
-ANONYMOUS_READ_AT_ONCE = 4
-"""Reads at a time while memory is critical. One arrives with the head of its call, so those that have not are spared
-for a moment only, from the beginning."""
 
 log = structlog.get_logger()
 
@@ -69,14 +63,16 @@ class InFlight:
 class Overload:
     """Counts the calls of one server, and sheds load. Used on the event loop only."""
 
-    def __init__(self, limits: Limits) -> None:
-        """Takes the bounds."""
+    def __init__(self, limits: Limits, max_message_bytes: int) -> None:
+        """Takes the bounds, and the size of the largest request."""
         self._limits = limits
         self.cut_offs = CutOffs()
         self.refusals = Refusals()
-        self.reads = Reads()
-        too_many = partial(TooManyCalls.at, "ANONYMOUS_READS", ANONYMOUS_READS, RETRY_AFTER)
-        self.anonymous_reads = Reads(ANONYMOUS_READS, too_many)
+        self._read_bytes = READ_COPIES * max_message_bytes
+        """Memory that a request may take until it has come."""
+        self.reads = Reads(READ_AT_ONCE, self._memory_short)
+        self.anonymous_reads = Reads(READ_AT_ONCE // 2, self._memory_short)
+        """Those without credentials and for health. They have slots of their own: health is answered beside a flood."""
         self.requests = Requests(limits.max_request_memory_bytes)
         self.sending = Sending(limits.max_sending_bytes)
         self.calls = 0
@@ -87,17 +83,12 @@ class Overload:
         self._anonymous = FairSemaphore(anonymous, tenant_limit=max(1, anonymous // 2))
         """Calls in flight that need no credentials, by network. None waits."""
         self._metadata_bytes = 0
-        self._critical_bytes: int | None = None
-        """The bytes that the process may have, while memory is critical; else None."""
+        self.is_memory_critical = False
+        """Whether requests that are not whole are ended, and soon what begins new work is refused."""
         self._critical_since = 0.0
         self._is_exhausted = False
         self.caches = list[Callable[[], None]]()
         """Functions that drop caches, whose contents can be made again."""
-
-    @property
-    def is_memory_critical(self) -> bool:
-        """Whether requests that are not whole are ended, and soon what begins new work is refused."""
-        return self._critical_bytes is not None
 
     def enter(self, metadata_bytes: int, *, begins_work: bool, connection: str) -> InFlight:
         """Counts a call. Returns what `leave` takes.
@@ -112,8 +103,8 @@ class Overload:
             MemoryShort: there is no memory for new work.
         """
         limits, network = self._limits, network_of_peer(connection)
-        if begins_work and self._critical_bytes is not None and self._refuses_work():
-            raise _memory_short(self._critical_bytes)
+        if begins_work and self._refuses_work():
+            raise self._memory_short()
         if self.calls >= limits.max_calls:
             raise TooManyCalls.at("limits.max_calls", limits.max_calls, RETRY_AFTER)
         if self._calls_of[network] >= limits.max_calls_per_address:
@@ -171,35 +162,34 @@ class Overload:
             except Exception as error:  # the others have memory to give, too
                 log.error("cache_not_dropped", exc_info=error)
 
-    def memory_critical(self, max_bytes: int | None, *, is_exhausted: bool = False) -> None:
-        """Sheds load while memory is critical. Called again and again while it is, and once when it no longer is.
+    def note_memory(self, room: int, *, is_critical: bool, is_exhausted: bool = False) -> None:
+        """Bounds what is read until the next look at the memory, and sheds load while memory is critical.
+
+        Called at each look.
 
         Args:
-            max_bytes: Memory limit of the process; None when memory is no longer critical.
-            is_exhausted: Whether it has nearly as much.
+            room: Bytes that are left until memory is critical; negative beyond.
+            is_critical: Whether it is, and until there is enough again.
+            is_exhausted: Whether the process has nearly as much as it may.
         """
-        self._is_exhausted = is_exhausted
-        if max_bytes is None:
-            self._critical_bytes = None
-            self.reads.unbound()
-            self.anonymous_reads.unbound()
-            return
-        error = partial(_memory_short, max_bytes)
-        if self._critical_bytes is None:
+        if is_critical and not self.is_memory_critical:
             self._critical_since = asyncio.get_running_loop().time()
-            self.reads.bound(READ_AT_ONCE, error)
-            self.anonymous_reads.bound(ANONYMOUS_READ_AT_ONCE, error)
-        self._critical_bytes = max_bytes
-        seconds = SPARED_SECONDS if self._is_critical_for_long() else math.inf
-        self.reads.shed(error, READ_AT_ONCE, seconds)
-        self.anonymous_reads.shed(error, ANONYMOUS_READ_AT_ONCE, SPARED_SECONDS)
+        self.is_memory_critical, self._is_exhausted = is_critical, is_exhausted
+        slots = max(READ_AT_ONCE, room // self._read_bytes)
+        self.reads.resize(slots)
+        self.anonymous_reads.resize(slots // 2)
+        if is_critical:
+            self.reads.shed(SPARED_SECONDS if self._is_critical_for_long() else math.inf)
+            self.anonymous_reads.shed(SPARED_SECONDS)  # they arrive with the heads of their calls
+        else:
+            self.reads.lend()
+            self.anonymous_reads.lend()
 
     def _refuses_work(self) -> bool:
-        return self._is_exhausted or self._is_critical_for_long()
+        return self.is_memory_critical and (self._is_exhausted or self._is_critical_for_long())
 
     def _is_critical_for_long(self) -> bool:
         return asyncio.get_running_loop().time() - self._critical_since >= REFUSE_AFTER_SECONDS
 
-
-def _memory_short(max_bytes: int) -> MemoryShort:
-    return MemoryShort.at("limits.max_memory_bytes", max_bytes, RETRY_AFTER)
+    def _memory_short(self) -> MemoryShort:
+        return MemoryShort.at("limits.max_memory_bytes", self._limits.max_memory_bytes, RETRY_AFTER)

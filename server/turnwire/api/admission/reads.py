@@ -1,22 +1,28 @@
-"""Requests that are being read: each has a time to arrive, and when memory is critical few are read at a time."""
+"""Requests that are being read: each has a time to arrive, and slots bound how many begin at a time.
+
+gRPC receives a request whole and tells nothing of it before, so each may bring as much as the largest. A hundred of
+them come faster than memory is looked at. Most have come a moment after their call and give their slots back at once.
+"""
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import takewhile
 
-from turnwire.api.admission.read_slots import MakeError, ReadSlots
-from turnwire.domain.errors import RequestTooSlow
+from turnwire.api.admission.read_slots import ReadSlots
+from turnwire.domain.errors import DomainError, RequestTooSlow
 from turnwire.domain.networks import network_of_peer
 from turnwire.event_loop.owner import context_without_owner, without_owner
 
 RECEIVE_SECONDS = 30.0
 """How long a request may take to arrive. What is too large for that on a slow line is uploaded in pieces."""
 
-CROWDED_SECONDS = 0.25
-"""How long a request of those that always have a bound may take while another one waits for a slot. Such a request
-arrives with the head of its call."""
+LENT_SECONDS = 0.1
+"""How long a request has its slot. Memory has been looked at by then, and knows what a fast one has brought."""
+
+MakeError = Callable[[], DomainError]
+"""Makes the error of one caller: an error that several share would keep the frames of all their calls."""
 
 SHED_AT_ONCE = 32
 """Requests that are ended in one round of the event loop: the end of a call takes up to 0.5 ms, and there may be tens
@@ -26,40 +32,39 @@ of thousands of them."""
 class _Reading:
     """One request that is being read."""
 
-    __slots__ = ("connection", "error", "has_slot", "scope", "since")
+    __slots__ = ("connection", "is_shed", "scope", "since")
 
     def __init__(self, connection: str) -> None:
         self.connection = connection
         self.since = asyncio.get_running_loop().time()
         self.scope = asyncio.timeout(RECEIVE_SECONDS)
-        self.error: MakeError | None = None
-        self.has_slot = False
+        self.is_shed = False
+        """Whether its end is due to the server, not to its client."""
 
     def come(self) -> None:
         """Ends the time limit: the request has arrived."""
         if not self.scope.expired():
             self.scope.reschedule(None)
 
-    def end(self, error: MakeError) -> None:
-        """Ends it with an error, unless it has ended."""
+    def shed(self) -> None:
+        """Ends it, unless it has ended."""
         if not self.scope.expired():
-            self.error = error
+            self.is_shed = True
             self.scope.reschedule(asyncio.get_running_loop().time())
 
 
 class Reads:
     """Requests of all listeners that are being read. Used on the event loop only."""
 
-    def __init__(self, max_reads: int | None = None, error: MakeError | None = None) -> None:
+    def __init__(self, slots: int, error: MakeError) -> None:
         """Args:
-        max_reads: How many are read at a time in normal times; None for all that come. With a bound, those that have
-            not come soon make room for those that wait.
-        error: Makes what the callers get for which there was no room.
+        slots: How many have slots at a time.
+        error: Makes what the callers get that are shed, or wait too long for a slot.
         """
-        self._slots = ReadSlots() if max_reads is None else ReadSlots(max_reads, error)
-        self._max_reads = max_reads
-        self._making_room: asyncio.TimerHandle | None = None
-        """Runs until no request waits for a slot."""
+        self._slots = ReadSlots(slots)
+        self._error = error
+        self._holders = dict[_Reading, None]()
+        """Those that have slots, in order of arrival."""
         self._reading: dict[str, dict[_Reading, None]] = {}
         """By network, in order of arrival."""
         self._shedding: asyncio.Task[None] | None = None
@@ -79,26 +84,14 @@ class Reads:
 
         Raises:
             RequestTooSlow: it took too long.
-            MemoryShort: memory became critical before it was there, or stayed so until it could be read.
+            MemoryShort: memory became critical before it was there, or there was too little until it could be read.
         """
-        if self._slots.are_bounded:
-            with without_owner():  # it holds what others wait for
-                return await self._read_in_time(connection, receive)
-        return await self._read_in_time(connection, receive)
-
-    async def _read_in_time(self, connection: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
         reading = _Reading(connection)
         try:
             async with reading.scope:
-                reading.error = self._slots.error
-                if self._max_reads is not None and self._making_room is None:
-                    loop = asyncio.get_running_loop()
-                    self._making_room = loop.call_later(CROWDED_SECONDS, self._make_room)
-                await self._slots.acquire(connection)
-                reading.has_slot = True
-                if reading.error is not None:
-                    reading.error, reading.since = None, asyncio.get_running_loop().time()
-                    reading.scope.reschedule(reading.since + RECEIVE_SECONDS)
+                if not self._slots.try_acquire(connection):
+                    await self._wait(reading)
+                self._holders[reading] = None
                 try:
                     return await self._read(reading, network_of_peer(connection), receive)
                 finally:
@@ -106,22 +99,35 @@ class Reads:
         except TimeoutError:
             if not reading.scope.expired():
                 raise
-            if reading.error is not None:
-                raise reading.error() from None
+            if reading.is_shed:
+                raise self._error() from None
             raise RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
 
-    def _make_room(self) -> None:
-        """Ends requests that have not come soon, again and again while others wait."""
-        self._making_room = None
-        if self._max_reads is None or self._slots.error is None or not self._slots.are_wanted:
-            return
-        self.shed(self._slots.error, self._max_reads, CROWDED_SECONDS)
-        self._making_room = asyncio.get_running_loop().call_later(CROWDED_SECONDS, self._make_room)
+    async def _wait(self, reading: _Reading) -> None:
+        """Waits for a slot. The time in which the request has to arrive begins then."""
+        reading.is_shed = True
+        with without_owner():  # it holds what others wait for
+            await self._slots.acquire(reading.connection)
+        reading.is_shed = False
+        reading.since = asyncio.get_running_loop().time()
+        reading.scope.reschedule(reading.since + RECEIVE_SECONDS)
+
+    def resize(self, slots: int) -> None:
+        """Changes how many slots there are."""
+        self._slots.resize(slots)
+
+    def lend(self) -> None:
+        """Takes the slots of requests that have not come within `LENT_SECONDS`. They go on without: slow ones keep out
+        nobody.
+        """
+        late = asyncio.get_running_loop().time() - LENT_SECONDS
+        for reading in list(takewhile(lambda one: one.since <= late, self._holders)):
+            self._release(reading)
 
     def _release(self, reading: _Reading) -> None:
         """Gives the slot of a request back. Idempotent."""
-        if reading.has_slot:
-            reading.has_slot = False
+        if reading in self._holders:
+            del self._holders[reading]
             self._slots.release(reading.connection)
 
     async def _read(self, reading: _Reading, network: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -154,50 +160,28 @@ class Reads:
             if not readings:
                 del self._reading[network]
 
-    def bound(self, slots: int, error: MakeError) -> None:
-        """Lets further requests be read only while fewer than `slots` are; see `ReadSlots`.
-
-        Args:
-            slots: How many are read at a time.
-            error: Makes what the callers of those get that wait too long.
-        """
-        self._slots.bound(slots, error)
-
-    def unbound(self) -> None:
-        """Lets more and more requests be read at once, until none waits."""
-        self._slots.unbound()
-
-    def shed(self, error: MakeError, spared: int = 0, seconds: float = math.inf) -> None:
-        """Ends requests that are being read, the oldest first, because the memory that each takes is unknown.
+    def shed(self, seconds: float = math.inf) -> None:
+        """Ends requests that are being read, because the memory that each takes is unknown: all that have no slot.
 
         Those that wait until they may be read stay. Does nothing while it is at that already.
 
         Args:
-            error: Makes what their callers get.
-            spared: How many go on: the newest of each network in turns.
-            seconds: How long those have been read at most.
+            seconds: How long those that have slots have been read at most.
         """
         if self._reading and (self._shedding is None or self._shedding.done()):
-            self._shedding = asyncio.create_task(self._shed(error, spared, seconds), name="shedding")
+            self._shedding = asyncio.create_task(self._shed(seconds), name="shedding")
 
-    def _newest(self, count: int, seconds: float) -> set[_Reading]:
-        """Returns the newest requests; networks have turns, of which those come first that have begun last."""
-        begun_after = asyncio.get_running_loop().time() - seconds
-        newest = set[_Reading]()
-        turns = deque(reversed(readings) for readings in reversed(self._reading.values()))
-        while turns and len(newest) < count:
-            readings = turns.popleft()
-            if (one := next(readings, None)) is not None and one.since > begun_after:
-                newest.add(one)
-                turns.append(readings)
-        return newest
-
-    async def _shed(self, error: MakeError, spared: int, seconds: float) -> None:
-        newest = self._newest(spared, seconds)
-        shed = [(readings, one) for readings in self._reading.values() for one in readings if one not in newest]
+    async def _shed(self, seconds: float) -> None:
+        late = asyncio.get_running_loop().time() - seconds
+        shed = [
+            (readings, one)
+            for readings in self._reading.values()
+            for one in readings
+            if one not in self._holders or one.since <= late
+        ]
         for number, (readings, one) in enumerate(shed):
             if one in readings:  # else it has ended
-                one.end(error)
+                one.shed()
                 self._release(one)  # its call may have to wait for its turn to end
             if number % SHED_AT_ONCE == SHED_AT_ONCE - 1:
                 await asyncio.sleep(0)

@@ -51,20 +51,20 @@ async def test_critical_memory_ends_requests_that_are_not_whole(monkeypatch: pyt
         reading = asyncio.create_task(load.reads.read("a", asyncio.Event().wait))  # type: ignore[arg-type]
         await settled()
         if load.is_memory_critical:
-            load.memory_critical(450)
+            load.note_memory(0, is_critical=True)
         await settled()
         is_ended = reading.done() and isinstance(reading.exception(), MemoryShort)
         reading.cancel()
         return is_ended
 
     assert not await ended()
-    load.memory_critical(450)
+    load.note_memory(0, is_critical=True)
     assert not await ended()
     monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
     assert not await ended()  # it has only just begun
     monkeypatch.setattr(overload, "SPARED_SECONDS", 0.0)
     assert await ended()
-    load.memory_critical(None)
+    load.note_memory(1, is_critical=False)
     assert not await ended()
 
 
@@ -82,29 +82,27 @@ def test_only_much_metadata_counts() -> None:
 
 
 async def test_new_work_waits_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the end of incomplete requests has not helped; all else goes on. The error tells the limit that was
-    reached, which is less in a control group.
-    """
+    """Where the end of incomplete requests has not helped; all else goes on."""
     load = some_load(max_memory_bytes=1000)
-    load.memory_critical(450)
+    load.note_memory(0, is_critical=True)
     load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
     monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
     with pytest.raises(MemoryShort) as refused:
         load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
-    assert refused.value.metadata == {"limit": "limits.max_memory_bytes", "limitValue": "450"}
+    assert refused.value.metadata == {"limit": "limits.max_memory_bytes", "limitValue": "1000"}
     load.enter(100, begins_work=False, connection="ipv4:192.0.2.1:1")
-    load.memory_critical(None)
+    load.note_memory(1, is_critical=False)
     load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
 
 
 async def test_new_work_is_refused_at_once_when_memory_is_exhausted() -> None:
     """However short memory has been critical, and only while it is exhausted."""
     load = some_load(max_memory_bytes=1000)
-    load.memory_critical(450, is_exhausted=True)
+    load.note_memory(0, is_critical=True, is_exhausted=True)
     with pytest.raises(MemoryShort):
         load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
     load.enter(100, begins_work=False, connection="ipv4:192.0.2.1:1")
-    load.memory_critical(450, is_exhausted=False)
+    load.note_memory(0, is_critical=True, is_exhausted=False)
     load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
 
 
@@ -172,7 +170,7 @@ async def _compare(steps: list[tuple[str, str, int]]) -> None:
             load.leave(calls.pop(number % len(calls))[2])
         elif step in ("critical", "exhausted", "enough"):
             memory = step
-            load.memory_critical(None if step == "enough" else 1, is_exhausted=step == "exhausted")
+            load.note_memory(0, is_critical=step != "enough", is_exhausted=step == "exhausted")
         assert load.calls == len(calls)
     for _, _, call in calls:
         load.leave(call)

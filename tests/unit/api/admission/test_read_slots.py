@@ -1,21 +1,14 @@
-"""Which requests are read while memory is critical."""
+"""Which requests are read first."""
 
 import asyncio
-from datetime import timedelta
-from functools import partial
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import settled
 from tests.support.oracles.queue import QueueOracle
-from turnwire.api.admission import read_slots as module
 from turnwire.api.admission.read_slots import ReadSlots
-from turnwire.domain.errors import MemoryShort
 from turnwire.domain.networks import network_of_peer
-
-SHORT = partial(MemoryShort.of, "limits.max_memory_bytes", 1, "short")
 
 
 class Reading:
@@ -47,16 +40,8 @@ class Reading:
 
 def bounded(limit: int) -> tuple[ReadSlots, Reading]:
     """Returns slots with a bound, and requests for them."""
-    slots = ReadSlots()
-    slots.bound(limit, SHORT)
+    slots = ReadSlots(limit)
     return slots, Reading(slots)
-
-
-async def test_without_a_bound_all_are_read_at_once() -> None:
-    """And none waits a round of the loop."""
-    slots, reading = ReadSlots(), Reading(ReadSlots())
-    await reading.begin(*"123")
-    assert (reading.read, slots.are_bounded) == ([*"123"], False)
 
 
 async def test_connections_of_a_network_take_turns() -> None:
@@ -83,41 +68,6 @@ async def test_networks_take_turns_and_one_has_half() -> None:
     assert reading.read[4:] == ["3"]
 
 
-async def test_the_bound_ends_step_by_step() -> None:
-    """Those that wait do not come all at once, and no more come when there is a bound again."""
-    slots, reading = bounded(2)
-    await reading.begin(*map(str, range(24)))
-    counts = [len(reading.read)]
-    slots.unbound()
-    for _ in range(2):
-        await settled()
-        counts.append(len(reading.read))
-        await elapse(timedelta(seconds=module.WIDEN_SECONDS))
-    counts.append(len(reading.read))
-    slots.bound(2, SHORT)
-    await elapse(timedelta(seconds=module.WIDEN_SECONDS))
-    assert counts == [2, 4, 8, 16]
-    assert (len(reading.read), slots.are_bounded) == (16, True)
-    slots.unbound()
-    for _ in range(4):
-        await elapse(timedelta(seconds=module.WIDEN_SECONDS))
-    assert (len(reading.read), slots.are_bounded) == (24, False)
-
-
-async def test_of_too_many_the_newest_of_who_has_most_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes last."""
-    monkeypatch.setattr(module, "MAX_WAITING_READS", 4)
-    _, reading = bounded(0)
-    await reading.begin(*"123")
-    await reading.begin("4", connection="ipv4:192.0.2.1:2")
-    await reading.begin("honest", connection="ipv4:192.0.2.2:1")
-    refused = [name for name, task in reading.tasks.items() if task.done()]
-    assert refused == ["3"]
-    assert isinstance(reading.tasks["3"].exception(), MemoryShort)
-    for task in reading.tasks.values():
-        task.cancel()
-
-
 async def test_one_that_leaves_holds_up_nobody() -> None:
     """While it waits, and in the moment in which it gets its slot."""
     slots, reading = bounded(1)
@@ -134,7 +84,7 @@ class _Oracle:
     """Does what `ReadSlots` does, by looking at everything each time."""
 
     def __init__(self) -> None:
-        self.limit: int | None = None
+        self.limit = 2
         self.in_use: list[str] = []
         """Connections, one for each slot."""
         self.waiting = QueueOracle()
@@ -144,11 +94,8 @@ class _Oracle:
 
     def want(self, connection: str, number: int) -> None:
         self.seen.add(network_of_peer(connection))
-        if self.limit is None:
-            self._read(connection, number)
-        else:
-            self.waiting.add(connection, number)
-            self.grant()
+        self.waiting.add(connection, number)
+        self.grant()
 
     def release(self, connection: str) -> None:
         self.in_use.remove(connection)
@@ -159,12 +106,11 @@ class _Oracle:
         self.read.append(number)
 
     def _has_its_share(self, network: str) -> bool:
-        assert self.limit is not None
         used = [one for one in self.in_use if network_of_peer(one) == network]
         return len(self.seen) > 1 and len(used) >= max(1, self.limit // 2)
 
     def grant(self) -> None:
-        while self.limit is not None and len(self.in_use) < self.limit:
+        while len(self.in_use) < self.limit:
             skipped = set(filter(self._has_its_share, self.waiting.networks))
             if set(self.waiting.networks) <= skipped:
                 return
@@ -179,7 +125,7 @@ _CONNECTIONS = ("ipv4:192.0.2.1:1", "ipv4:192.0.2.1:2", "ipv4:192.0.2.2:1")
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(("want", "want", "release", "leave", "bound")),
+            st.sampled_from(("want", "want", "release", "leave", "resize")),
             st.sampled_from(_CONNECTIONS),
             st.integers(0, 5),
         ),
@@ -188,12 +134,12 @@ _CONNECTIONS = ("ipv4:192.0.2.1:1", "ipv4:192.0.2.1:2", "ipv4:192.0.2.2:1")
     )
 )
 def test_slots_are_given_as_in_a_model(steps: list[tuple[str, str, int]]) -> None:
-    """Whatever comes, ends and leaves, before there is a bound and then, in any order."""
+    """Whatever comes, ends and leaves, and however many there are, in any order."""
     asyncio.run(_compare(steps))
 
 
 async def _compare(steps: list[tuple[str, str, int]]) -> None:
-    slots, oracle = ReadSlots(), _Oracle()
+    slots, oracle = ReadSlots(2), _Oracle()
     reading = Reading(slots)
     for number, (step, connection, value) in enumerate(steps):
         waiting = [int(name) for name, task in reading.tasks.items() if not task.done()]
@@ -209,9 +155,11 @@ async def _compare(steps: list[tuple[str, str, int]]) -> None:
             oracle.left.add(left)
             reading.tasks[str(left)].cancel()
             await settled()
-        elif step == "bound":
+        elif step == "resize":
             oracle.limit = value
-            slots.bound(value, SHORT)
+            oracle.grant()
+            slots.resize(value)
+            await settled()
         assert set(reading.read) == set(map(str, oracle.read))
     for task in reading.tasks.values():
         task.cancel()

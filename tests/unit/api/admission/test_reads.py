@@ -1,4 +1,4 @@
-"""Requests are read within a time, and few at a time while memory is critical."""
+"""Requests are read within a time, and few begin at a time."""
 
 import asyncio
 import contextvars
@@ -13,20 +13,26 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes.identity import sent
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.admission import reads as module
 from turnwire.api.admission.reads import Reads
-from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
+from turnwire.domain.errors import MemoryShort, RequestTooSlow
 from turnwire.event_loop import fair_queue
 from turnwire.event_loop.fair_loop import ROUND_SECONDS, FairSelectorLoop
 from turnwire.event_loop.owner import own
+
+MEMORY_SHORT = partial(MemoryShort.of, "limits.max_memory_bytes", 1, "short")
+
+
+def with_slots(slots: int = 1_000) -> Reads:
+    """Returns reads with so many slots; by default more than a test needs."""
+    return Reads(slots, MEMORY_SHORT)
 
 
 async def test_a_request_that_does_not_come_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the time that it had as its limit."""
     monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.01)
-    reads = Reads()
+    reads = with_slots()
     with pytest.raises(RequestTooSlow) as error:
         await reads.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes
     assert error.value.metadata["limit"] == "RECEIVE_SECONDS"
@@ -35,7 +41,7 @@ async def test_a_request_that_does_not_come_ends(monkeypatch: pytest.MonkeyPatch
 
 async def test_what_is_received_goes_on_when_its_call_has_ended() -> None:
     """GRPC frees a message only when it is read. Its error is told to nobody then: asyncio logs none."""
-    reads, told = Reads(), list[dict[str, Any]]()
+    reads, told = with_slots(), list[dict[str, Any]]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     received = asyncio.get_running_loop().create_future()
     left, reading = (asyncio.create_task(reads.read("a", lambda: received)) for _ in range(2))
@@ -89,86 +95,70 @@ class Incomplete:
         return ended
 
 
-MEMORY_SHORT = partial(MemoryShort.of, "limits.max_memory_bytes", 1, "short")
+async def without_slots(*names: str) -> tuple[Reads, Incomplete]:
+    """Returns requests that have been read for longer than they have slots."""
+    reads = with_slots()
+    incomplete = Incomplete(reads)
+    await incomplete.begin(*names)
+    await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
+    reads.lend()
+    return reads, incomplete
 
 
 async def test_incomplete_requests_are_shed() -> None:
-    """All of them, the oldest first; those that are there, or begin later, go on."""
-    reads = Reads()
-    incomplete = Incomplete(reads)
-    await incomplete.begin("1", "2", "3")
-    assert reads.count == 3
-    reads.shed(MEMORY_SHORT)
-    assert await incomplete.ended() == {"1": MemoryShort, "2": MemoryShort, "3": MemoryShort}
-
-
-async def test_the_newest_of_each_network_are_spared() -> None:
-    """In turns, until there are as many: what one network does not need, another one has."""
-    reads = Reads()
-    incomplete = Incomplete(reads)
-    await incomplete.begin(*"12345")
-    await incomplete.begin("honest", network="192.0.2.2")
-    reads.shed(MEMORY_SHORT, 4)
-    assert await incomplete.ended() == dict.fromkeys("12", MemoryShort)
-
-
-async def test_some_are_spared_where_there_are_many_networks() -> None:
-    """Those of the networks that came last."""
-    reads = Reads()
-    incomplete = Incomplete(reads)
-    for number in range(5):
-        await incomplete.begin(str(number), network=f"192.0.2.{number}")
-    reads.shed(MEMORY_SHORT, 2)
-    assert await incomplete.ended() == dict.fromkeys("012", MemoryShort)
+    """All that have no slot; those that begin later go on."""
+    reads, incomplete = await without_slots(*"123")
+    await incomplete.begin("4")
+    assert reads.count == 4
+    reads.shed()
+    assert await incomplete.ended() == dict.fromkeys("123", MemoryShort)
 
 
 async def test_only_those_that_have_just_begun_are_spared_in_the_end() -> None:
     """A small request is there in a moment."""
-    reads = Reads()
+    reads = with_slots()
     incomplete = Incomplete(reads)
     await incomplete.begin(*"12")
     await elapse(timedelta(seconds=0.2))
     await incomplete.begin("3")
-    reads.shed(MEMORY_SHORT, 8, 0.1)
+    reads.shed(0.1)
     assert await incomplete.ended() == dict.fromkeys("12", MemoryShort)
 
 
-async def test_few_are_read_at_a_time_when_that_is_bounded() -> None:
-    """Those that were begun before count, and further ones wait until one has ended, or for the end of the bound."""
-    reads = Reads()
+async def test_few_are_read_at_a_time() -> None:
+    """Those that were begun before count, and further ones wait until one has ended, or for more slots."""
+    reads = with_slots()
     incomplete = Incomplete(reads)
     await incomplete.begin(*"12")
-    reads.bound(3, MEMORY_SHORT)
+    reads.resize(3)
     await incomplete.begin(*"345")
     assert incomplete.received == [*"123"]
-    reads.shed(MEMORY_SHORT, 1)
+    reads.shed(0.0)
     await settled()
     assert incomplete.received == [*"12345"]
     await incomplete.begin(*"67")
-    assert incomplete.received == [*"12345"]
-    reads.unbound()
+    assert incomplete.received == [*"123456"]
+    reads.resize(8)
     await settled()
     assert incomplete.received == [*"1234567"]
-    assert await incomplete.ended() == dict.fromkeys("12", MemoryShort)
+    assert await incomplete.ended() == dict.fromkeys("123", MemoryShort)
 
 
 async def test_one_that_waits_to_be_read_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what it has waited for: it is not its caller that was slow."""
     monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.01)
-    reads = Reads()
-    reads.bound(0, MEMORY_SHORT)
+    reads = with_slots(0)
     with pytest.raises(MemoryShort):
         await reads.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes
 
 
 async def test_a_request_that_waited_to_be_read_has_its_time_then() -> None:
     """It is not its caller that was slow."""
-    reads = Reads()
-    reads.bound(0, MEMORY_SHORT)
+    reads = with_slots(0)
     incomplete = Incomplete(reads)
     await incomplete.begin("1")
     await elapse(timedelta(seconds=module.RECEIVE_SECONDS - 1))
-    reads.unbound()
+    reads.resize(1)
     await settled()
     await elapse(timedelta(seconds=module.RECEIVE_SECONDS - 1))
     assert await incomplete.ended() == {}
@@ -181,7 +171,7 @@ def test_a_request_that_is_there_is_not_shed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(fair_queue, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
 
     async def check() -> None:
-        reads, come = Reads(), asyncio.get_running_loop().create_future()
+        reads, come = with_slots(), asyncio.get_running_loop().create_future()
 
         async def read() -> bytes:
             own(connection)
@@ -196,7 +186,7 @@ def test_a_request_that_is_there_is_not_shed(monkeypatch: pytest.MonkeyPatch) ->
             asyncio.get_running_loop().call_soon(int, context=of_connection)
         come.set_result(b"whole")
         await asyncio.sleep(0)
-        reads.shed(MEMORY_SHORT)
+        reads.shed(0.0)
         for _ in range(5):
             await asyncio.sleep(0)
         assert (reading.done(), reads.count) == (False, 0)
@@ -232,7 +222,7 @@ async def test_a_read_that_fails_keeps_nothing_of_its_call() -> None:
     held = Held()
     kept = weakref.ref(held)
     with pytest.raises(KeyError):
-        await Reads().read("a", partial(begin, held))
+        await with_slots().read("a", partial(begin, held))
     await settled()
     del held
     assert kept() is None
@@ -241,7 +231,7 @@ async def test_a_read_that_fails_keeps_nothing_of_its_call() -> None:
 @pytest.mark.usefixtures("uncollected")
 async def test_what_is_shed_keeps_nothing_of_its_call() -> None:
     """Also while memory stays critical, and one after the other is shed."""
-    reads, held = Reads(), Held()
+    reads, held = with_slots(), Held()
     kept = weakref.ref(held)
 
     async def receive(_: Held) -> bytes:
@@ -252,10 +242,9 @@ async def test_what_is_shed_keeps_nothing_of_its_call() -> None:
         with pytest.raises(MemoryShort):
             await reads.read("a", partial(receive, held))
 
-    reads.bound(8, MEMORY_SHORT)
     reading = asyncio.create_task(read(held))
     await settled()
-    reads.shed(MEMORY_SHORT)
+    reads.shed(0.0)
     await reading
     await settled()
     del held, reading
@@ -264,53 +253,41 @@ async def test_what_is_shed_keeps_nothing_of_its_call() -> None:
 
 async def test_what_is_shed_gives_its_slot_back_before_its_call_has_ended() -> None:
     """The calls of a flood wait for each other; those of others are read at once."""
-    reads = Reads()
+    reads = with_slots()
     incomplete = Incomplete(reads)
     await incomplete.begin(*"12345678")
-    reads.bound(2, MEMORY_SHORT)
-    reads.shed(MEMORY_SHORT)
+    reads.resize(2)
+    reads.shed(0.0)
     other = asyncio.create_task(reads.read("ipv4:192.0.2.2:1", partial(asyncio.sleep, 0, b"x")))
     await other
     assert await incomplete.ended() == dict.fromkeys("12345678", MemoryShort)
 
 
-async def _never() -> bytes:
-    await asyncio.Event().wait()
-    return b""
-
-
-def _too_many() -> TooManyCalls:
-    return TooManyCalls.at("ANONYMOUS_READS", 2, timedelta(seconds=1))
-
-
-async def test_bounded_reads_go_on_beside_requests_that_do_not_come() -> None:
-    """Those of strangers always have a bound. Whoever has not come within a moment makes room for one that waits."""
-    strangers = Reads(2, _too_many)
-    slow = [asyncio.create_task(strangers.read(f"ipv4:192.0.2.1:{port}", _never)) for port in range(5)]
+async def test_slots_are_lent() -> None:
+    """A slow request gives its slot back after a moment and goes on: it keeps out nobody."""
+    reads = with_slots(2)
+    incomplete = Incomplete(reads)
+    await incomplete.begin(*"1234")
+    reads.lend()
     await settled()
-    assert strangers.count == 2
-    come = asyncio.create_task(strangers.read("ipv4:192.0.2.2:1", sent(b"x")))
+    assert incomplete.received == [*"12"]
+    await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
+    reads.lend()
     await settled()
-    assert not come.done()
-    await elapse(timedelta(seconds=module.CROWDED_SECONDS + 0.01))
-    assert await come == b"x"
-    for _ in range(10):
-        await elapse(timedelta(seconds=module.CROWDED_SECONDS + 0.01))
-    assert [isinstance(one.exception(), TooManyCalls) for one in slow if one.done()] == [True] * 4
-    assert strangers.count == 1  # nobody wants its place
-    for one in slow:
-        one.cancel()
+    assert incomplete.received == [*"1234"]
+    await incomplete.begin("5")
+    assert incomplete.received == [*"1234"]
+    assert await incomplete.ended() == {}
 
 
-async def test_bounded_reads_keep_their_bound_after_memory_was_critical() -> None:
-    """Which is less meanwhile."""
-    strangers = Reads(2, _too_many)
-    strangers.bound(1, _too_many)
-    slow = [asyncio.create_task(strangers.read(f"ipv4:192.0.2.1:{port}", _never)) for port in range(4)]
+async def test_a_request_that_has_come_gives_its_slot_back_at_once() -> None:
+    """Whether or not its call has had its turn since: those that come with their calls never wait for each other."""
+    reads = with_slots(1)
+    come = [asyncio.get_running_loop().create_future() for _ in range(3)]
+    reading = [asyncio.create_task(reads.read("a", lambda one=one: one)) for one in come]  # type: ignore[misc]
     await settled()
-    assert strangers.count == 1
-    strangers.unbound()
-    await elapse(timedelta(seconds=0.3))
-    assert strangers.count == 2
-    for one in slow:
-        one.cancel()
+    for number, one in enumerate(come):
+        assert reads.count == 1
+        one.set_result(str(number).encode())
+        await settled()
+    assert await asyncio.gather(*reading) == [b"0", b"1", b"2"]

@@ -34,7 +34,7 @@ def _much_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def load() -> Overload:
     """Has room for one large answer."""
-    return Overload(Limits(max_memory_bytes=SIZE * 32 // 3))
+    return Overload(Limits(max_memory_bytes=SIZE * 32 // 3), 2**24)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from turnwire.api.grpc.server import GrpcLimits, GrpcServer
 from turnwire.domain.limits import Limits
 
 async def main():
-    server = GrpcServer(GrpcLimits(Limits(), 1000, 10), Overload(Limits()))
+    server = GrpcServer(GrpcLimits(Limits(), 1000, 10), Overload(Limits(), 1000))
     server.bind("127.0.0.1:0")
     await server.start((), None)
     await server.stop(timedelta())

@@ -226,6 +226,18 @@ async def test_a_request_that_is_too_large_is_refused(tmp_path: Path, method: st
         assert [line for line in lines if line["log_level"] == "error"] == []
 
 
+@pytest.mark.parametrize("method", ["Check", "Watch"])
+@pytest.mark.parametrize("data", [b"\xff", bytes(1025)])
+async def test_bytes_that_are_no_health_check_are_refused(tmp_path: Path, method: str, data: bytes) -> None:
+    """With the error that any other method gives."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        ask = client.channel.unary_stream(f"/grpc.health.v1.Health/{method}", None, None)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            [answer async for answer in ask(data, timeout=200)]
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert info(refused.value).reason == "INVALID_REQUEST"
+
+
 async def test_further_calls_are_refused(tmp_path: Path) -> None:
     """The limit counts open streams, is named in the error, and health checks are answered all the same."""
     async with (

@@ -15,13 +15,13 @@ from grpc_health.v1.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthChec
 
 from turnwire.api.admission.overload import Overload
 from turnwire.api.admission.requests import CallerGone
-from turnwire.api.gate import CallFailed
+from turnwire.api.gate import CallFailed, too_long
 from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.grpc.fair_server import when_ended
 from turnwire.api.grpc.handlers import CallOutlet, end_with, to_bytes
 from turnwire.api.grpc.reads import read_request
 from turnwire.api.wire.status import status_of
-from turnwire.domain.errors import DomainError, TooManyCalls
+from turnwire.domain.errors import DomainError, InvalidRequest, TooManyCalls
 
 SERVICE_NAME = DESCRIPTOR.services_by_name["Health"].full_name
 
@@ -99,7 +99,7 @@ class Health:
         """Returns the name in a request. None if there is none; the call then has its status."""
         try:
             receive = partial(read_request, context)
-            return _service(await self._overload.anonymous_reads.read(context.peer(), receive), context)
+            return _service(await self._overload.anonymous_reads.read(context.peer(), receive))
         except DomainError as error:
             end_with(context, CallFailed(status_of(error)))
             return None
@@ -112,13 +112,11 @@ class Health:
         return HealthCheckResponse(status=HealthCheckResponse.SERVING)
 
 
-def _service(data: bytes, context: Context) -> str | None:
-    """Returns the name in a request. None if these bytes are none; the call then has its status."""
-    if len(data) <= MAX_REQUEST_BYTES:
-        try:
-            return str(HealthCheckRequest.FromString(data).service)
-        except DecodeError:
-            pass
-    context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
-    context.set_details(f"not a HealthCheckRequest of at most {MAX_REQUEST_BYTES} bytes")
-    return None
+def _service(data: bytes) -> str:
+    """Returns the name in a request. Raises InvalidRequest: these bytes are none."""
+    if len(data) > MAX_REQUEST_BYTES:
+        raise too_long(MAX_REQUEST_BYTES)
+    try:
+        return str(HealthCheckRequest.FromString(data).service)
+    except DecodeError:
+        raise InvalidRequest.of("request", "its bytes are not a HealthCheckRequest") from None

@@ -74,7 +74,9 @@ class WebApplication:
             await asyncio.wait(running, timeout=seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request. Never raises."""
+        """Answers one request, unless its connection has ended already: then it has no client. Never raises."""
+        if scope["client"] is None:
+            return
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)

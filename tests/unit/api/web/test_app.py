@@ -20,6 +20,8 @@ from turnwire.domain.principal import Role
 REQUEST = BytesValue(value=b"x" * 90).SerializeToString()
 """The largest one."""
 
+CLIENT = ("192.0.2.1", 1)
+
 
 class _Echo:
     """Lets every call in, and answers the request itself."""
@@ -49,7 +51,7 @@ async def _status(application: app.WebApplication, is_complete: asyncio.Event) -
             statuses.append(event["status"])
 
     headers = [(b"host", b"localhost"), (b"content-type", b"application/proto")]
-    await application({"method": "POST", "path": "/S/One", "headers": headers}, receive, send)
+    await application({"method": "POST", "path": "/S/One", "headers": headers, "client": CLIENT}, receive, send)
     return statuses[0]
 
 
@@ -63,7 +65,8 @@ async def _health(application: app.WebApplication, path: str, verb: str = "GET")
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    await application({"method": verb, "path": path, "headers": [(b"host", b"10-0-0-1.pods")]}, receive, send)
+    scope = {"method": verb, "path": path, "headers": [(b"host", b"10-0-0-1.pods")], "client": CLIENT}
+    await application(scope, receive, send)
     return events[0]["status"], events[1]["body"]
 
 
@@ -95,6 +98,12 @@ async def test_health_tells_the_truth() -> None:
     assert (await _health(application, "/readyz", "POST"))[0] == 405
 
 
+async def test_a_request_of_a_connection_that_has_ended_is_no_call() -> None:
+    """Whose it was is not known, so it would count for a network of its own."""
+    application, unused = app.WebApplication(Origins((), checks_host=True), Console(), 1), Any
+    await application({"method": "GET", "path": "/healthz", "headers": [], "client": None}, unused, unused)
+
+
 async def test_no_more_is_received_than_the_method_takes() -> None:
     """However large other requests may be: whoever asks for the server's facts needs no credential."""
     application = app.WebApplication(Origins((), checks_host=False), Console(), 2**20)
@@ -113,7 +122,7 @@ async def test_no_more_is_received_than_the_method_takes() -> None:
             statuses.append(event["status"])
 
     headers = [(b"host", b"localhost"), (b"content-type", b"application/proto")]
-    await application({"method": "POST", "path": "/S/One", "headers": headers}, receive, send)
+    await application({"method": "POST", "path": "/S/One", "headers": headers, "client": CLIENT}, receive, send)
     assert statuses == [400]
 
 

@@ -9,10 +9,12 @@ from functools import partial
 from typing import NamedTuple
 
 from bench.attacks.attack import TOO_MANY, Attack, Seen, Target
+from bench.attacks.many_calls import LIST
 from bench.attacks.services import LARGE, new_session
 from bench.attacks.wire import END_HEADERS, HEADERS, MAX_FRAME, Wire, call, data_frames, frame, message, wire
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest, MessagePart, TextPart
+from opencode.session.session_pb2 import ListSessionsRequest
 
 APPEND = "/opencode.message.MessageService/AppendMessage"
 SEND = "/opencode.message.MessageService/SendMessage"
@@ -98,21 +100,32 @@ async def _bombs(target: Target, seen: Seen) -> None:
 
 
 def _messages(connections: int, at_once: int, text: str) -> Callable[[Target, Seen], Awaitable[None]]:
-    """Returns an attack: each connection stores so many messages at once, again and again."""
+    """Returns an attack: each connection stores so many messages at once, again and again.
+
+    It begins with small requests, as if it were an honest one.
+    """
 
     async def run(target: Target, seen: Seen) -> None:
         part = MessagePart(text=TextPart(text=text))
         request = AppendMessageRequest(session_id=await new_session(target), type=MESSAGE_TYPE_USER, parts=[part])
         body = message(request.SerializeToString())
+        small = message(ListSessionsRequest(page_size=1).SerializeToString())
 
         async def store(one: Wire) -> None:
             numbers = itertools.count(1, 2)
 
+            async def send(path: str, body: bytes) -> None:
+                stream = next(numbers)
+                await one.send(frame(HEADERS, END_HEADERS, stream, call(path)))
+                await one.send_body(stream, body, end=True)
+                await one.until_ended(stream)
+
             async def again() -> None:
-                for stream in numbers:
-                    await one.send(frame(HEADERS, END_HEADERS, stream, call(APPEND)))
-                    await one.send_body(stream, body, end=True)
-                    await one.until_ended(stream)
+                while True:
+                    await send(APPEND, body)
+
+            for _ in range(10):
+                await send(LIST, small)
 
             async with asyncio.TaskGroup() as group:
                 for _ in range(at_once):

@@ -21,6 +21,24 @@ RECEIVE_SECONDS = 30.0
 LENT_SECONDS = 0.1
 """How long a request has its slot. Memory has been looked at by then, and knows what a fast one has brought."""
 
+SMALL_BYTES = 64 * 1024
+"""Size below which requests tell that others of their network are small, too."""
+
+SMALL_IN_SEQUENCE = 8
+"""Small requests of a network after its last large one, from which on it may begin some without a slot. A slot is held
+for several rounds of the event loop, and on a busy one a few slots let through fewer small requests than come."""
+
+SMALL_AT_ONCE = 8
+"""Requests of such a network that are being read, up to which a further one needs no slot: as many as have slots at
+least, so that those that are large for once come on top of them."""
+
+SMALL_SECONDS = 1.0
+"""Age up to which requests of such a network are not shed: on a busy event loop it takes so long until even a small one
+is seen to have come."""
+
+KNOWN_NETWORKS = 4096
+"""Networks of which it is known what they send."""
+
 MakeError = Callable[[], DomainError]
 """Makes the error of one caller: an error that several share would keep the frames of all their calls."""
 
@@ -67,6 +85,8 @@ class Reads:
         """Those that have slots, in order of arrival."""
         self._reading: dict[str, dict[_Reading, None]] = {}
         """By network, in order of arrival."""
+        self._small = dict[str, int]()
+        """How many small requests of a network have come since its last large one, at most `SMALL_IN_SEQUENCE`."""
         self._shedding: asyncio.Task[None] | None = None
 
     @property
@@ -89,11 +109,13 @@ class Reads:
         reading = _Reading(connection)
         try:
             async with reading.scope:
-                if not self._slots.try_acquire(connection):
-                    await self._wait(reading)
-                self._holders[reading] = None
+                network = network_of_peer(connection)
+                if not self._needs_no_slot(network):
+                    if not self._slots.try_acquire(connection):
+                        await self._wait(reading)
+                    self._holders[reading] = None
                 try:
-                    return await self._read(reading, network_of_peer(connection), receive)
+                    return await self._read(reading, network, receive)
                 finally:
                     self._release(reading)
         except TimeoutError:
@@ -102,6 +124,18 @@ class Reads:
             if reading.is_shed:
                 raise self._error() from None
             raise RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
+
+    def _sends_small(self, network: str) -> bool:
+        return self._small.get(network) == SMALL_IN_SEQUENCE
+
+    def _needs_no_slot(self, network: str) -> bool:
+        return self._sends_small(network) and len(self._reading.get(network, ())) < SMALL_AT_ONCE
+
+    def _note_size(self, network: str, size: int) -> None:
+        before = self._small.pop(network, 0)
+        self._small[network] = min(before + 1, SMALL_IN_SEQUENCE) if size < SMALL_BYTES else 0
+        if len(self._small) > KNOWN_NETWORKS:
+            del self._small[next(iter(self._small))]
 
     async def _wait(self, reading: _Reading) -> None:
         """Waits for a slot. The time in which the request has to arrive begins then."""
@@ -136,7 +170,9 @@ class Reads:
             with without_owner():  # a future is done at once, whatever else its connection has to do
                 received = receive()
             if not isinstance(received, asyncio.Future):
-                return await received
+                data = await received
+                self._note_size(network, len(data))
+                return data
             received.add_done_callback(partial(self._note, reading, network), context=context_without_owner())
             try:
                 return await asyncio.shield(received)
@@ -150,6 +186,7 @@ class Reads:
         # the error of a read that is no longer awaited is retrieved, so that asyncio does not log it
         if received.cancelled() or received.exception() is not None or reading not in self._reading.get(network, ()):
             return
+        self._note_size(network, len(received.result()))
         self._forget(reading, network)
         self._release(reading)
         reading.come()
@@ -161,7 +198,8 @@ class Reads:
                 del self._reading[network]
 
     def shed(self, seconds: float = math.inf) -> None:
-        """Ends requests that are being read, because the memory that each takes is unknown: all that have no slot.
+        """Ends requests that are being read, because the memory that each takes is unknown: all that have no slot, but
+        for new ones of networks that send small ones.
 
         Those that wait until they may be read stay. Does nothing while it is at that already.
 
@@ -172,16 +210,23 @@ class Reads:
             self._shedding = asyncio.create_task(self._shed(seconds), name="shedding")
 
     async def _shed(self, seconds: float) -> None:
-        late = asyncio.get_running_loop().time() - seconds
+        now = asyncio.get_running_loop().time()
+
+        def is_spared(network: str, one: _Reading) -> bool:
+            if self._sends_small(network):
+                return one.since > now - SMALL_SECONDS
+            return one in self._holders and one.since > now - seconds
+
         shed = [
-            (readings, one)
-            for readings in self._reading.values()
+            (network, one)
+            for network, readings in self._reading.items()
             for one in readings
-            if one not in self._holders or one.since <= late
+            if not is_spared(network, one)
         ]
-        for number, (readings, one) in enumerate(shed):
-            if one in readings:  # else it has ended
+        for number, (network, one) in enumerate(shed):
+            if one in self._reading.get(network, ()):  # else it has ended
                 one.shed()
                 self._release(one)  # its call may have to wait for its turn to end
+                self._small.pop(network, None)
             if number % SHED_AT_ONCE == SHED_AT_ONCE - 1:
                 await asyncio.sleep(0)

@@ -280,6 +280,64 @@ async def test_slots_are_lent() -> None:
     assert await incomplete.ended() == {}
 
 
+async def send(reads: Reads, *sizes: int, network: str = "192.0.2.1") -> None:
+    """Lets requests come, one after the other."""
+    for size in sizes:
+        come = asyncio.create_task(asyncio.sleep(0, bytes(size)))
+        await reads.read(f"ipv4:{network}:1", lambda come=come: come)  # type: ignore[misc]
+
+
+async def test_a_network_whose_requests_are_small_needs_no_slot() -> None:
+    """For some that are read at a time; others have the slots, and so have its own further ones."""
+    reads = with_slots(1)
+    await send(reads, *[100] * module.SMALL_IN_SEQUENCE)
+    incomplete = Incomplete(reads)
+    await incomplete.begin("other", network="192.0.2.2")
+    await incomplete.begin(*map(str, range(module.SMALL_AT_ONCE + 2)))
+    assert incomplete.received == ["other", *map(str, range(module.SMALL_AT_ONCE))]
+    await incomplete.begin("another", network="192.0.2.2")
+    await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
+    reads.lend()
+    await settled()
+    assert len(incomplete.received) == module.SMALL_AT_ONCE + 2
+    assert await incomplete.ended() == {}
+
+
+async def test_a_large_request_takes_its_network_back_to_slots() -> None:
+    """Until as many small ones have come again."""
+    reads = with_slots(1)
+    await send(reads, *[100] * module.SMALL_IN_SEQUENCE, module.SMALL_BYTES, *[100] * (module.SMALL_IN_SEQUENCE - 1))
+    incomplete = Incomplete(reads)
+    await incomplete.begin(*"12")
+    assert incomplete.received == ["1"]
+    assert await incomplete.ended() == {}
+
+
+async def test_new_requests_of_a_network_whose_requests_are_small_are_not_shed() -> None:
+    """They bring little, and who calls at such a moment would see a failure for another's flood."""
+    reads = with_slots(4)
+    await send(reads, *[100] * module.SMALL_IN_SEQUENCE)
+    incomplete = Incomplete(reads)
+    await incomplete.begin(*"12")
+    await incomplete.begin("other", network="192.0.2.2")
+    reads.shed(0.0)
+    assert await incomplete.refused() == ["other"]
+    await elapse(timedelta(seconds=module.SMALL_SECONDS + 0.01))
+    await incomplete.begin("3")
+    reads.shed(0.0)
+    assert await incomplete.ended() == dict.fromkeys(("1", "2", "other"), MemoryShort)
+    assert reads._small == {"192.0.2.1": 1}
+
+
+async def test_few_networks_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of which requests came last."""
+    monkeypatch.setattr(module, "KNOWN_NETWORKS", 2)
+    reads = with_slots()
+    for network in "12131":
+        await send(reads, 100, network=f"192.0.2.{network}")
+    assert reads._small == {"192.0.2.3": 1, "192.0.2.1": 3}
+
+
 async def test_a_request_that_has_come_gives_its_slot_back_at_once() -> None:
     """Whether or not its call has had its turn since: those that come with their calls never wait for each other."""
     reads = with_slots(1)

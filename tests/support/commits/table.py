@@ -144,6 +144,11 @@ class Command:
     removes: bool = False
     """Whether its session is gone afterwards."""
 
+    @property
+    def is_of_session(self) -> bool:
+        """Whether it is about a session that its set-up needs."""
+        return self.set_up is not _nothing and not self.method.startswith(("file.", "transfer."))
+
 
 RULES = '[log]\nlevel = "warning"\n[permissions]\n"danger" = "ask"\n'
 HOLD = "hold\n/tool look {}\n/step\nheld"

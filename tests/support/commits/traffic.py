@@ -68,7 +68,7 @@ class Traffic:
         return {
             name: lambda name=name: self._carry_out(name)
             for name, command in COMMANDS.items()
-            if not command.toml and (not self.session_id or _stays_inside(command))
+            if not command.toml and (not self.session_id or _stays(command))
         }
 
     async def run(self, things: Mapping[str, Thing], until: Callable[[], bool]) -> None:
@@ -120,10 +120,9 @@ class Traffic:
                 await self.client.uploads.DeleteUpload(DeleteUploadRequest(upload_id=case["upload"].upload_id))
 
 
-def _stays_inside(command: Command) -> bool:
-    """Returns whether a command is about a session that is there, leaves it there, and needs no further program."""
-    is_of_session = command.set_up.__name__ != "_nothing" and not command.method.startswith(("file.", "transfer."))
-    return is_of_session and not command.removes and not command.asks_people
+def _stays(command: Command) -> bool:
+    """Returns whether a command can be carried out in a session that is there, and leaves it there."""
+    return command.is_of_session and not command.removes and not command.asks_people
 
 
 async def come_to_rest(client: Client, case: Case, session_id: str) -> None:

@@ -521,9 +521,9 @@ class Simple:
             if found(event):
                 return event
 
-    async def until_words(self, session_id: str) -> GlobalEvent:
-        """Reads until there are words of an answer in a session."""
-        answers = {e.message_updated.message_id for e in self.events if e.message_updated.role == "assistant"}
+    async def until_words(self, session_id: str) -> None:
+        """Reads until there are words of an answer in a session, unless there were some."""
+        answers = set[str]()
 
         def found(event: GlobalEvent) -> bool:
             if event.message_updated.role == "assistant":
@@ -531,7 +531,8 @@ class Simple:
             part = event.message_part_updated
             return part.session_id == session_id and part.message_id in answers and bool(part.text.text)
 
-        return await self.until(found)
+        if not any(found(event) for event in self.events):
+            await self.until(found)
 
     async def until_finished(self, *session_ids: str) -> None:
         """Reads until an answer has ended in each of some sessions, in any order."""
@@ -578,7 +579,7 @@ async def test_the_simple_stream_has_the_sessions_of_all_nodes(nodes: Nodes, tmp
                     for e in stream.events
                     if e.message_part_updated.session_id == session_id and e.directory == str(tmp_path)
                 ]
-                assert len(texts) > 3
+                assert len(texts) > 2
         for session_id in (of_a, of_b):
             await some.check(b, session_id)
             await all_of_them.check(b, session_id)
@@ -738,7 +739,7 @@ async def test_an_import_goes_on_while_a_node_comes(nodes: Nodes, tmp_path: Path
 @pytest.mark.parametrize("has_import", [True, False], ids=["that has the import", "that brings its share"])
 async def test_an_import_survives_the_death_of_a_node(nodes: Nodes, tmp_path: Path, has_import: bool) -> None:
     """The others bring what it has left, or the same request again does. It ends complete, as on one server."""
-    archive = of_many(120)
+    archive = of_many(60)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         await bring(client, archive)
         expected = await export(client)
@@ -757,23 +758,23 @@ async def test_an_import_survives_the_death_of_a_node(nodes: Nodes, tmp_path: Pa
         answers.clear()
         async for answer in survivor.transfer.ImportSessions(request):
             answers.append(answer)
-            if answer.session_count >= 10:
+            if answer.session_count >= 5:
                 await nodes.processes[victim].kill()
 
     if has_import:
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await run()
         assert error.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert answers[-1].session_count < 120
+        assert answers[-1].session_count < 60
         await again(run)
     else:
         await run()
     found = outcomes(answers)
     assert set(found) == {"CREATED", "UNCHANGED"} or not has_import
-    assert found["CREATED"] + found["UNCHANGED"] == 120
+    assert found["CREATED"] + found["UNCHANGED"] == 60
     assert not found["incomplete"]
     assert await export(survivor) == expected
-    assert outcomes(await bring(survivor, archive)) == {"UNCHANGED": 120}
+    assert outcomes(await bring(survivor, archive)) == {"UNCHANGED": 60}
 
 
 @pytest.mark.parametrize(("name", "words"), [("running_turns", [SLEEP]), ("waiting_messages", [SLEEP, "and this"])])

@@ -96,6 +96,19 @@ async def test_every_reader_sees_the_drafts(opened: OpenedStore) -> None:
     assert [event.kind for event in replayed] == [PartFinished("msg_1", ended)]
 
 
+async def test_a_save_leaves_the_row_of_its_session_alone(opened: OpenedStore) -> None:
+    """Lists are ordered by when a session has changed, so each save would change their indexes."""
+    await opened.store.commit(_putting(STARTED))
+    store = opened.store.of(DEFAULT_TENANT)
+    before = await store.session("ses_1")
+    saving = msgspec.structs.replace(_saving(DraftPart(open_part(0, Text("so far")))), at=later(1))
+    await opened.store.commit(saving)
+    assert await store.session("ses_1") == before
+    finished = NewEvent(PartFinished("msg_1", make_part(0, Text("so far"))), "trn_1")
+    await opened.store.commit(msgspec.structs.replace(saving, at=later(2), events=(finished,)))
+    assert (await store.session("ses_1")).updated_at == later(2)
+
+
 async def test_a_message_with_drafts_keeps_the_one_before_it(opened: OpenedStore) -> None:
     """A draft does not say which one that is: the store does."""
     await opened.store.commit(_putting(make_answer("msg_0")))

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import gc
 import importlib.util
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -282,3 +283,51 @@ def test_the_standard_loop_is_used_without_uvloop(monkeypatch: pytest.MonkeyPatc
     loop = module.fair_loop()
     assert type(loop) is FairSelectorLoop
     loop.close()
+
+
+CANCELLED = """
+import asyncio, contextlib, socket
+from turnwire.event_loop.fair_loop import fair_loop
+from turnwire.event_loop.owner import own
+
+async def cancel(task, hops):
+    for _ in range(hops):
+        await asyncio.sleep(0)
+    task.cancel()
+
+async def connect(hops, *, at_once):
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        client.setblocking(False)
+        accepted, _ = server.accept()
+        accepted.setblocking(False)
+
+        class Protocol(asyncio.Protocol):
+            def connection_made(self, transport):
+                if not at_once:
+                    asyncio.create_task(cancel(connecting, hops))
+
+        connecting = asyncio.create_task(loop.create_connection(Protocol, sock=client))
+        if at_once:
+            await cancel(connecting, hops)
+        with contextlib.suppress(asyncio.CancelledError):
+            (await connecting)[0].close()
+        client.close()  # unless a transport has it
+        assert await asyncio.wait_for(loop.sock_recv(accepted, 1), 5) == b""
+        accepted.close()
+
+async def main():
+    own("a")
+    for hops in range(12):
+        await connect(hops, at_once=True)
+        await connect(hops, at_once=False)
+
+fair_loop().run_until_complete(main())
+"""
+
+
+async def test_a_cancelled_connection_is_closed() -> None:
+    """Whenever it is cancelled. In a process of its own: uvloop's was ended by SIGSEGV."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", CANCELLED)
+    assert await process.wait() == 0

@@ -33,6 +33,7 @@ from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.engine import last_position
 from turnwire.storage.sql.removal import GIVE_UP
+from turnwire.storage.sql.sessions import DELETING
 from turnwire.storage.sql.writer import NoFiles
 
 if TYPE_CHECKING:
@@ -205,11 +206,12 @@ class NodeDatabase(WritingDatabase):
         owners = {shard: address for kind, shard, address in rows if kind == SHARD}
         return Held(owners, sum(kind == NODE for kind, *_ in rows))
 
-    def take(self, shards: Collection[int]) -> tuple[frozenset[int], int]:
+    def take(self, shards: Collection[int]) -> tuple[frozenset[int], int, bool]:
         """Takes the locks that are free, and lets the imports go that former owners have not ended.
 
         Returns:
-            The shards that it got, and the newest position: of their events, none has a higher one.
+            The shards that it got, the newest position, behind which none of their events is, and whether sessions of
+            theirs are to be removed.
         """
         free = f"pg_try_advisory_lock({SHARD}, CAST(shard AS int))"
         others = list(set(shards) - self.shards)  # a lock that is held would be taken twice
@@ -218,7 +220,8 @@ class NodeDatabase(WritingDatabase):
         if taken:
             self.run(f"{GIVE_UP} AND shard = ANY(?)", (list(taken),))
         self.shards |= taken
-        return taken, last_position(self)
+        removed = self.row(f"SELECT 1 {DELETING} AND shard = ANY(?) LIMIT 1", (list(taken),))
+        return taken, last_position(self), removed is not None
 
     def give(self, shards: Collection[int]) -> None:
         """Releases locks."""
@@ -274,16 +277,18 @@ class PostgresLocks:
         connection: Connection[NodeDatabase],
         db: NodeDatabase,
         note_position: Callable[[int], None],
+        on_removal: Callable[[], None],
         renewed: Callable[[], Awaitable[None]],
     ) -> None:
         """Args:
         connection: The connection on which the node writes, which has joined.
         db: The same; here, only what any thread may ask.
         note_position: Called with the newest position when shards were taken.
+        on_removal: Called when sessions of shards that were taken are to be removed.
         renewed: Called when the node is connected again, before it has a shard.
         """
         self._connection, self._db = connection, db
-        self._note_position, self._renewed = note_position, renewed
+        self._note_position, self._on_removal, self._renewed = note_position, on_removal, renewed
         self._shards = set[int]()
 
     def owns(self, session_id: str) -> bool:
@@ -296,8 +301,10 @@ class PostgresLocks:
 
     async def take(self, shards: Collection[int]) -> frozenset[int]:
         """Takes the locks of shards that are free."""
-        taken, position = await self._run(lambda db: db.take(shards))
+        taken, position, has_removals = await self._run(lambda db: db.take(shards))
         self._note_position(position)
+        if has_removals:
+            self._on_removal()
         self._shards |= taken
         return taken
 

@@ -149,12 +149,7 @@ class PostgresStore(SqlStore):
         """Returns the locks of this node, with which alone it writes to sessions. To be called once."""
         writing = cast(Connection[NodeDatabase], self._writing)
         db = await writing.run(lambda db: db)
-
-        def note_position(position: int) -> None:
-            self._writer.note_position(position)
-            self._housekeeping.wake()  # imports that former owners have not ended are to be removed
-
-        locks = PostgresLocks(writing, db, note_position, self._begin_history)
+        locks = PostgresLocks(writing, db, self._writer.note_position, self._housekeeping.wake, self._begin_history)
         self._writer.owns = locks.owns
         self._renewing = asyncio.create_task(self._renew_accounts(), name="accounts of all nodes")
         return locks

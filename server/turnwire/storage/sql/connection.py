@@ -9,7 +9,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
-from turnwire.domain.errors import StorageError
+from turnwire.domain.errors import StorageBusy
 from turnwire.event_loop.owner import NO_OWNER, OWNER
 from turnwire.storage.sql.database import Database
 
@@ -63,7 +63,7 @@ class Connection(Generic[D_co]):
         """
         db = self._db
         if db is None:
-            raise StorageError("the database is closed")
+            raise StorageBusy("the database is closed")  # of a server that stops: the next one answers
         try:
             return await self._call(partial(function, db, *args, **kwargs))
         except db.failures as error:

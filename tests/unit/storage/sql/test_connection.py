@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fakes.loop import settled
-from turnwire.domain.errors import StorageError
+from turnwire.domain.errors import StorageBusy
 from turnwire.event_loop.owner import NO_OWNER, OWNER, own
 from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sqlite.connection import opened
@@ -92,5 +92,5 @@ async def test_a_closed_connection_carries_out_what_waited(held: Held) -> None:
     await settled()
     held.goes_on.set()
     await asyncio.gather(closing, *reads)
-    with pytest.raises(StorageError, match="the database is closed"):
+    with pytest.raises(StorageBusy, match="the database is closed"):
         await held.read("late")

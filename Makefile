@@ -152,7 +152,7 @@ test-fault: $(VENV)/dev ## Lets disks, files and processes fail, for minutes: ma
 	@echo "TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED)"
 	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) $(PYTEST) $(or $(ARGS),tests/fault)
 
-FAULTS ?= 14
+FAULTS ?= 15
 ONLY ?=
 test-cluster: $(VENV)/dev ## Lets three nodes, their database and their network fail, drawn by a seed: make test-cluster FAULTS=500 TURNWIRE_FAULT_SEED=7
 	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) TURNWIRE_CLUSTER_FAULTS=$(FAULTS) TURNWIRE_CLUSTER_ONLY="$(ONLY)" TURNWIRE_TEST_POSTGRES=1 \

@@ -7,20 +7,29 @@ message.
 import asyncio
 import contextlib
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 
+from opencode.transfer.transfer_pb2 import IMPORT_OUTCOME_UNCHANGED, ImportSessionsRequest, ImportSessionsResponse
+from tests.support.clients.archives import upload
 from tests.support.cluster.databases import Pair
 from tests.support.cluster.network import Network
 from tests.support.cluster.nodes import Nodes
+from tests.support.oracles.archives import golden_records
+from tests.support.servers.moving import lines
+from tests.support.servers.running import Client
 
 CUT_SECONDS = 4.0
 """Length of a cut, longer than the database waits for a silent node."""
 
 SLOW_KILOBITS = 400
 """Room of a slow link a second; what a node writes and reads needs more."""
+
+IMPORTED = 120
+"""Sessions of an import, which lasts longer than a node takes to start."""
 
 JUMPS = (timedelta(hours=1), timedelta(hours=-1), timedelta(days=365), timedelta(days=-365))
 
@@ -88,6 +97,40 @@ async def upgrade(nodes: Nodes, victim: str) -> AsyncIterator[None]:
             await nodes.until_all_own()
             async with end(nodes, name):
                 pass
+
+
+@contextlib.asynccontextmanager
+async def start_in_import(nodes: Nodes, victim: str) -> AsyncIterator[None]:
+    """A node is started while others import: it takes away nothing of what they have brought in part."""
+    nodes.processes[victim].send_signal(signal.SIGTERM)
+    assert await nodes.processes[victim].ended() == 0
+    names = [f"{nodes.calls} {number}" for number in range(IMPORTED)]
+    archive = lines([record for name in names for record in golden_records(name)])
+    others, has_begun = [name for name in nodes.names if name != victim], asyncio.Event()
+    uploads = [await nodes.surely(lambda client: upload(client, archive), others) for _ in range(2)]
+
+    async def bring(client: Client, *, verify: bool = False) -> list[ImportSessionsResponse]:
+        request = ImportSessionsRequest(upload_id=uploads[verify], request_id=f"{names[0]} {verify}", verify=verify)
+        answers = []
+        async for answer in client.transfer.ImportSessions(request):
+            answers.append(answer)
+            if answer.session_count:
+                has_begun.set()
+        return answers
+
+    importing = asyncio.create_task(nodes.surely(bring, others))
+    try:
+        await asyncio.wait([importing, asyncio.create_task(has_begun.wait())], return_when=asyncio.FIRST_COMPLETED)
+        assert not importing.done(), "the import ended before the start began"
+        yield
+        await nodes.start(victim)
+        [*_, last] = await importing
+    finally:
+        importing.cancel()
+    assert (last.session_count, last.incomplete_session_count) == (IMPORTED, 0)
+    found = await nodes.surely(lambda client: bring(client, verify=True))
+    outcomes = Counter(session.outcome for answer in found for session in answer.sessions)
+    assert outcomes == {IMPORT_OUTCOME_UNCHANGED: IMPORTED}
 
 
 @contextlib.asynccontextmanager
@@ -176,6 +219,7 @@ FAULTS = (
     Fault("clock jumps", jump, "clocks"),
     Fault("connection ended", end_connection, "databases"),
     Fault("rolling upgrade", upgrade, "databases"),
+    Fault("start in an import", start_in_import, "databases"),
     Fault("database restarts", restart, "databases"),
     Fault("failover in COMMIT", fail_over, "databases"),
     Fault("cut off from database", cut_off("databases"), "network"),

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
@@ -28,7 +29,7 @@ TRY_SECONDS = 6.0
 
 RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
-ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
+ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 
 SHOWN = ("lost", "shards", "error", "history", "not_reached")
 
@@ -70,7 +71,7 @@ class Nodes:
     async def start(self, name: str) -> None:
         """Starts a node, again too."""
         network, lines = self.network, ["[log]", 'format = "json"']
-        listen, within = "127.0.0.1:0", ()
+        listen, within = "127.0.0.1:0", ENDS_WITH_PARENT
         if network is not None:
             lines += ["[server]", "insecure = true"]
             listen, within = f"{network.address(name)}:50051", (*network.within(name), *ENDS_WITH_PARENT)

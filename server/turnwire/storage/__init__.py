@@ -1,6 +1,6 @@
-"""SQLite: the store in one file.
+"""The store: in one SQLite file, or in a PostgreSQL database.
 
-The only package that imports sqlite3. One connection writes, one reads, each on a thread of its own; all writing goes
-through `sql.writer`, which puts waiting commits into one transaction. Never holds a transaction open across an
-await. Start with `sqlite.store`.
+Domain and core do not depend on an engine. One connection writes and another one reads, each on a thread of its own.
+All writes go through `sql.writer`, which combines waiting commits into one transaction; no transaction stays open
+across an await. Start with `sqlite.store` or `postgres.store`.
 """

@@ -13,7 +13,7 @@ KEPT_DAYS = 62
 
 
 class Delta(NamedTuple):
-    """Change that a commit made to the account of a tenant."""
+    """The change of a tenant's account by a commit."""
 
     tenant: str
     sessions: int = 0
@@ -37,11 +37,11 @@ class Accounts:
         self.add(deltas)
 
     def renew(self, deltas: Iterable[Delta], elsewhere: Mapping[str, tuple[int, int]]) -> None:
-        """Takes what is stored now in place of what was, in which other nodes have changed something.
+        """Replaces the accounts with what is stored now, after other nodes have changed them.
 
         Args:
             deltas: What is stored.
-            elsewhere: By tenant, how many turns run and how many messages wait at other nodes.
+            elsewhere: By tenant, the numbers of turns that run and of messages that wait at other nodes.
         """
         self._elsewhere = elsewhere
         self._sessions.clear()
@@ -50,7 +50,7 @@ class Accounts:
         self.add(deltas)
 
     def add(self, deltas: Iterable[Delta]) -> None:
-        """Adds what commits have changed."""
+        """Adds the changes of commits."""
         for delta in deltas:
             self._sessions[delta.tenant] += delta.sessions
             self._stored_bytes[delta.tenant] += delta.stored_bytes
@@ -87,17 +87,17 @@ class Accounts:
 def check_totals(
     totals: tuple[int, int], deltas: Iterable[Delta], added: Delta, *, max_sessions: int = 0, max_stored_bytes: int = 0
 ) -> None:
-    """Refuses an addition to a tenant's totals, of which its transaction has made others already.
+    """Raises QuotaExceeded when a tenant may not add that much.
 
     Args:
         totals: The sessions and bytes that the tenant had before the transaction.
         deltas: Changes of the transaction so far.
         added: The amounts to add.
         max_sessions: Maximum sessions of the tenant; 0 sets no limit.
-        max_stored_bytes: The same for bytes.
+        max_stored_bytes: Maximum stored bytes of the tenant; 0 sets no limit.
 
     Raises:
-        QuotaExceeded: it would have more.
+        QuotaExceeded: the tenant would exceed one of them.
     """
     sessions, stored_bytes = totals
     for delta in deltas:

@@ -42,7 +42,7 @@ class SessionCache:
                 self._sessions.popitem(last=False)
 
     def forget(self, is_left: Callable[[str], bool]) -> None:
-        """Forgets sessions by their ids, whose settings others may change from now on."""
+        """Forgets sessions by their ids; other servers may change their settings from now on."""
         self._changes += 1
         for session_id in [session_id for session_id in self._sessions if is_left(session_id)]:
             del self._sessions[session_id]

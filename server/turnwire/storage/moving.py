@@ -1,11 +1,11 @@
-"""Moving a whole database, whose server is stopped, to an empty one: from a file to PostgreSQL, back, or to another.
+"""Moves a complete database, whose server is stopped, to an empty one: between a file and PostgreSQL, or within a kind.
 
-Both have the same tables, so rows are copied as they are, with their numbers, positions and timelines: clients go on
-with their resume tokens. All rows come in one transaction, which ends when the copied rows were compared with
-those that were read. Until then the target has a mark, and no server serves it.
+All databases have the same tables, so rows are copied as they are, with their numbers, positions and timelines, and the
+resume tokens of clients stay valid. All rows are written in one transaction, which ends once the copied rows were
+compared with those that were read. Until then the target has a mark, and no server serves it.
 
-The index of words is not copied, because that of a file cannot be read: the next start makes it anew. The tokens of
-callers come along, although a file has them beside it.
+The word index is not copied, because that of a file cannot be read: the next start rebuilds it. The tokens of callers
+are copied too, although a file database keeps them in another file.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ MADE_ANEW = ("search_index", "search_entries", "search_state")
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 4 * 2**20
-"""Size of rows that are in memory at once; the row that exceeds it is the last."""
+"""Size of the rows that are in memory at once; the row that exceeds it is the last of them."""
 
 CHECKSUM_BYTES = 16
 
@@ -48,11 +48,11 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     target: str
     rows: dict[str, int]
-    """How many, by table."""
+    """Number of rows, by table."""
     checksums: dict[str, str]
-    """Checksums of the rows of each table, whatever their order and the engine."""
+    """Checksums of the rows of each table, which depend neither on their order nor on the engine."""
     tokens: int
-    """How many tokens of callers came along."""
+    """Number of copied tokens of callers."""
 
 
 class _End(NamedTuple):
@@ -61,15 +61,15 @@ class _End(NamedTuple):
     name: str
     db: Database
     version: Callable[[], int]
-    """Returns the number of its schema, 0 when it is empty. Raises Unfinished for one with the mark, and another
+    """Returns the version of its schema, 0 when it is empty. Raises Unfinished for one with the mark, and another
     StorageError for one that is not Turnwire's."""
     newest: int
-    """The number of the schema that this version of Turnwire knows."""
+    """The version of the schema of this version of Turnwire."""
     migrate: Callable[[], None]
     read: Callable[[str], Iterator[Row]]
-    """Yields all rows of a statement while they come."""
+    """Yields all rows of a statement as they arrive."""
     settle: Callable[[Iterable[str]], None]
-    """Lets the numbers that the engine gives go on behind those that the rows of tables have."""
+    """Makes the engine number new rows of tables after those that they have."""
 
 
 def move(
@@ -79,20 +79,20 @@ def move(
     *,
     tokens: tuple[str, str] | None = None,
 ) -> Moved:
-    """Copies all of a database into an empty one, and returns when the copy is verified and stored.
+    """Copies a complete database into an empty one, and returns when the copy is verified and stored.
 
     The source is only read. An interrupted move has stored no rows, and may be repeated.
 
     Args:
-        source: The path of a file, or the address of a database of PostgreSQL.
-        target: Where to: a file that is made, or a database without tables.
-        advance: Called with how many rows are copied or compared, and how many are to be.
+        source: The path of a file, or the address of a PostgreSQL database.
+        target: A file to create, or a database without tables.
+        advance: Called with the number of rows that were copied or compared so far, and with the total.
         tokens: Where the tokens of callers are, and where to copy them: one of the two databases, or a file for them.
             None leaves them where they are.
 
     Raises:
-        StorageBusy: a server has one of them, or it cannot be reached.
-        StorageCorrupt: the source is damaged, or is no database of Turnwire, or not all of it has come.
+        StorageBusy: a server uses one of them, or it cannot be reached.
+        StorageCorrupt: the source is damaged, or is not a Turnwire database, or the copy is incomplete.
         StorageError: the source has another schema, or the target is not empty or has other tokens; or the database
             failed.
     """
@@ -121,7 +121,7 @@ def move(
 
 
 def tables() -> Mapping[str, tuple[str, ...]]:
-    """Returns the tables that a move copies with their columns; those that others name come first."""
+    """Returns the tables that a move copies, with their columns. Tables that others refer to come first."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         schema.migrate(db)
         made = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid")
@@ -131,14 +131,14 @@ def tables() -> Mapping[str, tuple[str, ...]]:
 
 
 class _Tally:
-    """How many rows were read, and the sum of their checksums: equal for equal rows in any order."""
+    """The number of rows that were read, and the sum of their checksums, which is equal for equal rows in any order."""
 
     def __init__(self) -> None:
         self.rows = 0
         self._sum = 0
 
     def add(self, row: Row) -> int:
-        """Counts a row. Returns about how many bytes it has."""
+        """Counts a row. Returns its approximate size in bytes."""
         # PostgreSQL stores no NUL in a text
         values = [value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in row]
         encoded = msgspec.msgpack.encode(values)
@@ -158,7 +158,7 @@ class _Tally:
 
 
 class _Progress:
-    """Tells how many rows are done."""
+    """Reports the number of rows that are done."""
 
     def __init__(self, advance: Callable[[int, int], None], total: int) -> None:
         self._advance = advance
@@ -177,11 +177,13 @@ def _refuse_other_schema(old: _End) -> None:
         raise StorageCorrupt(f"{old.name} is empty, not a Turnwire database")
     if version != old.newest:
         problem = f"has schema version {version}, this version of Turnwire moves {old.newest}"
-        raise StorageError(f"{old.name} {problem}: let it serve the database once")
+        raise StorageError(f"{old.name} {problem}: run a server of this version with it once")
 
 
 def _prepare(new: _End) -> None:
-    """Makes the tables, and before them the mark: from now on no server serves the target before all has come."""
+    """Writes the mark, then creates the tables. From then on no server serves the target before the copy is
+    complete.
+    """
     with _named(new):
         with contextlib.suppress(Unfinished):
             if new.version():
@@ -191,7 +193,7 @@ def _prepare(new: _End) -> None:
 
 
 def _copy(old: _End, new: _End, table: str, columns: Sequence[str], progress: _Progress) -> _Tally:
-    """Writes the rows of a table, some at a time."""
+    """Writes the rows of a table in batches."""
     new.db.run(f"DELETE FROM {table}")  # rows that each new database has
     change, tally = Insert(table, tuple(columns)), _Tally()
     rows, size = list[Row](), 0
@@ -222,7 +224,7 @@ def _tally(end: _End, table: str, columns: Sequence[str], progress: _Progress) -
 
 
 def _carry_tokens(old: _End, new: _End, source: str, target: str) -> int:
-    """Copies the tokens. What the target has of them, as it was the source of an earlier move, is written anew."""
+    """Copies the tokens. Tokens that the target has from being the source of an earlier move are overwritten."""
     if not is_address(source) and not Path(source).exists():
         return 0
     with _tokens(old, source) as db:
@@ -230,7 +232,7 @@ def _carry_tokens(old: _End, new: _End, source: str, target: str) -> int:
     if rows:
         with _tokens(new, target) as db:
             if {row[0] for row in token_rows(db)} - {row[0] for row in rows}:
-                raise StorageError(f"{target} has tokens that {source} does not have: put it away")
+                raise StorageError(f"{target} has tokens that {source} does not have: move that file away")
             put_tokens(db, rows)
     return len(rows)
 
@@ -261,7 +263,7 @@ def _count(end: _End, table: str) -> int:
 
 @contextlib.contextmanager
 def _named(end: _End) -> Iterator[None]:
-    """Turns errors of a database into those of the store; the text names the database."""
+    """Translates errors of a database into those of the store; the text names the database."""
     try:
         yield
     except end.db.failures as error:
@@ -315,4 +317,4 @@ def _server(url: str, *, is_target: bool) -> Iterator[_End]:
         )
         if is_target:
             with contextlib.suppress(*db.failures):
-                db.run("ANALYZE")  # else its first plans are made without knowing how large the tables are
+                db.run("ANALYZE")  # without it, the first plans do not consider the sizes of the tables

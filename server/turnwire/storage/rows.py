@@ -1,8 +1,8 @@
 """The stored form of values: the columns of each table, and their encoding.
 
-No engine of a database is known here. One has statements alone: it reads heads, what a commit has to know of what is
-stored, and writes `Rows`, with one statement for each table. Numbers of rows are made by the store, never by a
-database, so that no row has to be written before another one can name it.
+This module depends on no database engine. An engine has only statements: it reads heads, which are what a commit needs
+to know of stored rows, and writes `Rows` with one statement for each table. The store makes the numbers of rows, so
+that no row has to be written before another one can refer to it.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,16 +32,15 @@ _states = msgspec.json.Decoder(list[tuple[int, str]]).decode
 _turn = msgspec.json.Decoder(Turn).decode
 
 _fill = msgspec.structs.force_setattr
-"""Sets what columns say, in a value that was just made and that nothing else refers to: a copy would take longer."""
+"""Sets fields from columns in a value that was just made and that nothing else refers to: a copy would take longer."""
 
 NOT_TAKEN_BACK = 2**40
 """Added to the sequence in `messages.taken_back`, so that it takes six bytes in every row.
 
-A row whose size stays is written again where it has changed, and not where the text of a message is.
-"""
+When the size of a row stays the same, a change rewrites only the page of the changed column, not those of the text."""
 
 TAKEN_BACK_FOR_EVER = NOT_TAKEN_BACK + 1
-"""`taken_back` of messages that were stored so. The first event of a session never takes anything back."""
+"""`taken_back` of messages that were stored as taken back. The first event of a session never takes a message back."""
 
 Row = tuple[Any, ...]
 
@@ -52,7 +51,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def microseconds(at: datetime) -> int:
-    """Returns a time as rows have it: microseconds since 1970."""
+    """Returns the microseconds since 1970, which is how rows store a time."""
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -64,9 +63,10 @@ def moment(microseconds: int) -> datetime:
 
 
 def packed(prefix: str, identifier: str) -> bytes:
-    """Returns an id as the log has it: that of an event is 16 bytes instead of 36, unless a client has made it up.
+    """Returns the form of an id in the log: 16 bytes instead of 36 for the id of an event, unless a client has made it
+    up.
 
-    An id of a client's has other lengths: one of 16 bytes gets one more.
+    Other ids are stored as text. A text of 16 bytes gets one more.
     """
     digits = identifier.removeprefix(f"{prefix}_")
     try:
@@ -80,7 +80,7 @@ def packed(prefix: str, identifier: str) -> bytes:
 
 
 def unpacked(prefix: str, stored: bytes | str) -> str:
-    """Returns the id that `packed` was given. A row may have a text, too."""
+    """Returns the id for a value of `packed`. A row may have a text, too."""
     if isinstance(stored, str):
         return stored
     return f"{prefix}_{stored.hex()}" if len(stored) == _SHORT_ID_BYTES else stored.decode().removesuffix("\0")
@@ -95,7 +95,7 @@ def text(value: msgspec.Struct) -> str:
 
 
 class SessionHead(NamedTuple):
-    """The facts about its session that a commit needs."""
+    """What a commit needs to know of its session."""
 
     id: int
     tenant: str
@@ -111,7 +111,7 @@ class SessionHead(NamedTuple):
     head_sequence: int
     stored_bytes: int
     branched_at: int
-    """The sequence of the last change of its path; 0 when there was none."""
+    """The sequence of the last change of its path; 0 for none."""
     queue_revision: int
     last_place: int
     """No message of the session has a higher place."""
@@ -125,7 +125,7 @@ class SessionHead(NamedTuple):
 
 
 class MessageHead(NamedTuple):
-    """The facts about a stored message that a commit needs."""
+    """What a commit needs to know of a stored message."""
 
     id: int
     session: int
@@ -144,13 +144,13 @@ class MessageHead(NamedTuple):
     calls: int
     """Number of its tool calls."""
     open_calls: frozenset[int] | None = None
-    """The indexes of those that a client may run; None when that was not read."""
+    """The indexes of the calls that a client may run; None when they were not read."""
     files: frozenset[int] | None = None
     """The numbers of its files; None when they were not read."""
 
 
 class TurnHead(NamedTuple):
-    """The facts about a stored turn that a commit needs."""
+    """What a commit needs to know of a stored turn."""
 
     id: int
     session: int
@@ -162,7 +162,7 @@ class TurnHead(NamedTuple):
 
 
 class RequestHead(NamedTuple):
-    """The facts about a stored permission request or question that a commit needs."""
+    """What a commit needs to know of a stored permission request or question."""
 
     id: int
     session: int
@@ -184,7 +184,7 @@ class Settings(NamedTuple):
 
 
 def settings_of(session: Session, first_words: str) -> Settings:
-    """Returns the settings of a session as columns: the body has nothing that has a column of its own."""
+    """Returns the settings of a session as columns. The body leaves out what has a column of its own."""
     body = text(msgspec.structs.replace(session.without_first_words(), archived_at=None))
     return Settings(
         body,
@@ -208,10 +208,11 @@ def facets_of(directory: str | None, labels: dict[str, str]) -> Iterable[str]:
 
 
 class MessageRow(NamedTuple):
-    """The columns that say what a message is."""
+    """The columns of a message."""
 
     times: bytes
-    """When it was created, and changed last if that was later; as MessagePack, which is read in a tenth of the time."""
+    """The times when it was created and, if later, last changed. As MessagePack, which is read in a tenth of the time.
+    """
     sent_context: bytes | None
     body: str
     parts: bytes
@@ -225,7 +226,7 @@ class MessageRow(NamedTuple):
 
 
 def message_row(message: Message) -> MessageRow:
-    """Returns how a message is stored."""
+    """Returns the columns of a message."""
     header = msgspec.structs.replace(message, **_BESIDE_BODY)
     sent = _sent_column(message.sent_context)
     if sent is not None:
@@ -248,7 +249,7 @@ _DIGEST_BYTES = 32
 
 
 class _Sent(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """A `SentContext` whose digests are bytes: in hexadecimal digits each answer would have 200 bytes more."""
+    """A `SentContext` whose digests are bytes: hexadecimal digits would take 200 bytes more for each answer."""
 
     digests: bytes
     message_count: int
@@ -261,7 +262,9 @@ _sent = msgspec.msgpack.Decoder(_Sent).decode
 
 
 def _sent_column(sent: SentContext | None) -> bytes | None:
-    """Returns how a description of a request is stored; None when it stays in the body: an archive may have any."""
+    """Returns the column of a description of a request. None when the description stays in the body: an archive may
+    have any.
+    """
     if sent is None:
         return None
     digests = (sent.system_hash, sent.tools_hash, sent.prefix_hash)
@@ -296,20 +299,20 @@ _TIMES = '"created_at":"1970-01-01T00:00:00Z","updated_at":"1970-01-01T00:00:00Z
 
 
 def _short(header: Message) -> str:
-    """Returns a body without what every message has, and columns say: in each it would be as long as a short text."""
+    """Returns a body without the fields that have columns, which would be as long as a short text."""
     return text(header).replace(_REQUIRED, "", 1).replace(f",{_TIMES}", "", 1)
 
 
 _BESIDE_BODY: dict[str, Any] = {
     "parts": (),
-    # columns say these
+    # these have columns
     "message_id": "",
     "session_id": "",
     "turn_id": "",
     "previous_message_id": "",
     "created_at": _EPOCH,
     "updated_at": _EPOCH,
-    # others say these
+    # these are computed from other rows
     "alternative_count": 0,
     "alternative_index": 0,
 }
@@ -332,7 +335,7 @@ def message_from(body: str, times: bytes, sent_context: bytes | None, parts: tup
 
 
 def name_message(message: Message, message_id: str, session_id: str, turn_id: str, previous: str) -> None:
-    """Gives a message that was just made its ids."""
+    """Sets the ids of a message that was just made."""
     _fill(message, "message_id", message_id)
     _fill(message, "session_id", session_id)
     _fill(message, "turn_id", turn_id)
@@ -357,7 +360,7 @@ draft_of = msgspec.json.Decoder(Draft).decode
 
 
 class _TurnSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The settings of a turn that may be large, and never change."""
+    """The settings of a turn that may be large and never change."""
 
     system: str | None = None
     tools: tuple[ToolDefinition, ...] = ()
@@ -367,13 +370,13 @@ _settings = msgspec.json.Decoder(_TurnSettings).decode
 
 
 def turn_body(turn: Turn) -> str:
-    """Returns the header of a turn without what columns say."""
+    """Returns the header of a turn without the fields that have columns."""
     header = turn.header()
     return text(msgspec.structs.replace(header, turn_id="", session_id="", start_sequence=0, end_sequence=0))
 
 
 def turn_settings(turn: Turn) -> str | None:
-    """Returns what of a turn is not in its header; None when that is nothing."""
+    """Returns the settings of a turn, which its header leaves out; None when there are none."""
     if turn.system is None and not turn.tools:
         return None
     return text(_TurnSettings(turn.system, turn.tools))
@@ -396,7 +399,7 @@ def turn_of(  # noqa: PLR0917 - the columns
 
 
 def has_ended(turn: Turn) -> bool:
-    """Returns what the column `ended` says."""
+    """Returns the value of the column `ended`."""
     return turn.status is TurnStatus.ENDED
 
 
@@ -444,7 +447,7 @@ def usage_of(spending: Spending) -> tuple[Row, Row]:
     return (*key, spending.provider_id, spending.model_id), (*tokens, spending.cost_pico_usd, *counts)
 
 
-# events: what happened to which message or turn. The rows of these say the rest, as they are now
+# events: the kind of the event, and the message or turn that it refers to; the row of that has the rest, as it is now
 
 _NOT_ENDED = frozenset({MessageStatus.QUEUED, MessageStatus.STREAMING})
 
@@ -471,24 +474,24 @@ KIND_NUMBERS = {
     e.ConversationChanged.__name__: 19,
     e.TurnSteered.__name__: 20,
 }
-"""By which rows name the kinds of events; never another one once a version was released."""
+"""The names of the kinds of events in rows. They never change once a version was released."""
 
 KINDS = {number: name for name, number in KIND_NUMBERS.items()}
 
 
 class Facts(NamedTuple):
-    """The columns of an event that say what happened."""
+    """The columns of an event that describe what happened."""
 
     kind: str
     """Name of the event's class."""
     message_id: str
-    """The message whose row says the rest; "" when none does."""
+    """The message whose row has the rest; "" when none does."""
     facts: bytes
     """The facts that no other row has, as JSON."""
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """A message as it was published: what may be another later."""
+    """The parts of a message as it was published that may change later."""
 
     type: MessageType
     status: MessageStatus
@@ -502,7 +505,7 @@ class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
 
     view: e.SessionView
     first_words: str = ""
-    """Those of the session, of which the view has none."""
+    """The first words of the session, which the view does not have."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -524,11 +527,11 @@ _WHOLE: dict[str, Callable[[bytes], e.DurableKind]] = {
         *(e.TurnStarted, e.TurnEnded),
     )
 }
-"""Reads the kinds that have no row of their own: all that they say is a fact."""
+"""Reads the kinds that have no row of their own, whose fields are all facts."""
 
 
 def integrity_report(kind: e.DurableKind) -> Facts:
-    """Returns what the log keeps of an event."""
+    """Returns the columns of an event in the log."""
     message_id, facts = "", b""
     match kind:
         case e.MessageAdded(message) | e.MessageReplaced(message):
@@ -551,18 +554,18 @@ def integrity_report(kind: e.DurableKind) -> Facts:
 
 
 def is_of_turn(kind: str) -> bool:
-    """Returns whether the row of its turn says the rest of an event."""
+    """Returns whether the row of its turn has the rest of an event."""
     return kind in (e.TurnStarted.__name__, e.TurnEnded.__name__)
 
 
 def kind_of(stored: Facts, session_id: str, at: datetime, subject: Message | Turn | None) -> e.DurableKind | None:
-    """Returns what happened, with its subject as it is now.
+    """Returns the kind of a stored event, with its subject as it is now.
 
     Args:
         stored: The event in the log.
         session_id: The session.
-        at: When it happened.
-        subject: The message or the turn; None when it is gone, or there is none.
+        at: The time of the event.
+        subject: The message or the turn; None when it was removed, or the event has none.
 
     Returns:
         None when nothing can be shown without the subject.
@@ -634,7 +637,7 @@ def _as_published(facts: Published, message_id: str, session_id: str, at: dateti
 
 
 def _new(message: Message) -> Message:
-    """Takes out of a message that was still to end what came of it since."""
+    """Returns a message that had not ended without what was set when it ended or later."""
     if message.status not in _NOT_ENDED:
         return message
     run = message.model_run
@@ -686,10 +689,11 @@ _KEYED = (
 
 @dataclass
 class Rows:
-    """The rows that units have yet to write, by table and key: the last one of each key.
+    """The rows that units have yet to write, by table and key. A later row of a key replaces an earlier one.
 
-    Each is a whole row, but for `settings`, `first_words`, `archived`, `heads` and `turn_headers`, which are columns of
-    a stored one. A None removes the row. `facets` has all of a session, and `calls` all of a message.
+    Each is a complete row, except in `settings`, `first_words`, `archived`, `heads` and `turn_headers`, which are
+    columns of a stored row. None removes the row. `facets` has all facets of a session, and `calls` all calls of a
+    message.
     """
 
     new_sessions: dict[int, Row] = field(default_factory=dict)
@@ -703,7 +707,7 @@ class Rows:
     turn_headers: dict[int, Row] = field(default_factory=dict)
     messages: dict[int, Row] = field(default_factory=dict)
     ended_drafts: set[int] = field(default_factory=set)
-    """Messages whose drafts go, before those below come."""
+    """Messages whose drafts are removed before those below are added."""
     drafts: dict[int, list[Row]] = field(default_factory=dict)
     calls: dict[int, list[Row]] = field(default_factory=dict)
     open_calls: dict[tuple[int, int], Row | None] = field(default_factory=dict)
@@ -717,17 +721,17 @@ class Rows:
     events: list[Row] = field(default_factory=list)
     search_entries: dict[int, Row | None] = field(default_factory=dict)
     words: list[tuple[int, bool, str]] = field(default_factory=list)
-    """Changes of the index of words: a row of it, whether it is added, and its words."""
+    """Changes of the word index: the number of the indexed row, whether it is added, and its words."""
     size_bytes: int = 0
-    """About how much memory all of it takes."""
+    """Approximate memory that all of it takes."""
 
     def put_message(self, number: int, row: Row, columns: MessageRow) -> None:
-        """Writes a message, which has no drafts any more."""
+        """Writes a message and removes its drafts."""
         self.messages[number] = row
         self.size_bytes += columns.size_bytes
 
     def put_turn(self, number: int, row: Row) -> None:
-        """Writes a turn, whatever was to be written of it."""
+        """Writes a turn, in place of anything that was to be written of it."""
         self.turns[number] = row
         self.turn_headers.pop(number, None)
         self.size_bytes += len(row[4]) + len(row[5] or "")
@@ -748,7 +752,7 @@ class Rows:
         self.usage[key] = columns if known is None else tuple(map(add_known, known, columns))
 
     def take(self, other: "Rows") -> None:
-        """Adds what a later unit has to write."""
+        """Adds the rows of a later unit."""
         for number in other.turns:
             self.turn_headers.pop(number, None)
         for message in other.ended_drafts:
@@ -765,36 +769,38 @@ class Rows:
 
 
 class _Unread:
-    """Stands for a head that was not known."""
+    """Marks a head that was not known."""
 
 
 _UNREAD = _Unread()
 
 
 class Known(dict[Any, T | None]):
-    """Heads by key, as the units so far leave them. What is not here is read, for many keys at once."""
+    """Heads by key, with the changes of the units so far. Heads that are missing here are read, for many
+    keys at once.
+    """
 
     def __init__(self, read: Callable[[list[Any]], dict[Any, T]]) -> None:
-        """Takes what reads the heads of keys, without those that nothing has."""
+        """Takes what reads the heads of keys; it leaves out the keys without a row."""
         super().__init__()
         self._read = read
-        self._before: dict[Any, T | _Unread | None] = {}  # what a unit has changed, as it was before it
+        self._before: dict[Any, T | _Unread | None] = {}  # the heads that a unit has changed, as they were before it
 
     def fetch(self, keys: Iterable[Any]) -> None:
-        """Reads what is not known yet."""
+        """Reads the heads that are not known yet."""
         missing = [key for key in dict.fromkeys(keys) if key not in self]
         if missing:
             found = self._read(missing)
             self.update((key, found.get(key)) for key in missing)
 
     def head(self, key: Any) -> T | None:
-        """Returns the head of a key; None when nothing has it."""
+        """Returns the head of a key; None when there is none."""
         if key not in self:
             self.fetch((key,))
         return self[key]
 
     def change(self, key: Any, head: T | None) -> None:
-        """Notes what a unit makes of a head."""
+        """Notes the head of a key after a change of a unit."""
         if key not in self._before:
             self._before[key] = self.get(key, _UNREAD)
         self[key] = head
@@ -804,7 +810,7 @@ class Known(dict[Any, T | None]):
         self._before.clear()
 
     def undo(self) -> None:
-        """Takes back what a unit has changed."""
+        """Rolls back what a unit has changed."""
         for key, head in self._before.items():
             if isinstance(head, _Unread):
                 del self[key]
@@ -813,11 +819,11 @@ class Known(dict[Any, T | None]):
         self._before.clear()
 
     def forget(self) -> None:
-        """Lets everything be read anew, once it is written."""
+        """Forgets all heads, so that they are read again. Call it once their changes are written."""
         self.clear()
         self._before.clear()
 
 
 def counted(state: str, stored_bytes: int) -> tuple[int, int]:
-    """Returns what a session counts in its tenant's account: sessions and bytes."""
+    """Returns what a session adds to its tenant's account: numbers of sessions and bytes."""
     return (1, stored_bytes) if state == SessionState.LIVE else (0, 0)

@@ -1,9 +1,9 @@
-"""Commits as rows: what each one means for what is stored, without a database.
+"""Commits as rows: what each one changes in the store, without a database.
 
 A transaction applies units one after the other. Each knows its session and what it writes by their heads, which the
-engine reads for all units together, and adds rows, which are written at the end, one statement for each table. A unit
-that is refused leaves nothing. What cannot be done by keys, such as moving the path of a conversation, has statements
-of the engine, before which all that was collected is written.
+engine reads for all units together, and adds rows, which are written at the end with one statement for each table. A
+rejected unit leaves nothing. What keys cannot express, such as moving the path of a conversation, is done by statements
+of the engine; before each of them, all collected rows are written.
 """
 
 import random
@@ -97,11 +97,11 @@ from turnwire.storage.rows import (
 )
 
 PRUNE_SLACK = 64
-"""Events that a session may have over the limit: pruning one at a time would write more than it frees."""
+"""The events over its limit that a session may have. Pruning one event at a time would write more than it frees."""
 
 MAX_PRUNED = 96
-"""Events that are dropped at once: more than a commit usually adds, so that a session whose limit was lowered reaches
-it, and few enough to cause no delay."""
+"""The maximum number of events that are dropped at once: more than a commit usually adds, so that a session whose limit
+was lowered reaches it, and few enough to cause no delay."""
 
 
 Queue = tuple[tuple[str, str], ...]
@@ -109,9 +109,9 @@ Queue = tuple[tuple[str, str], ...]
 
 
 class Engine(Protocol):
-    """A database inside of a transaction that writes. Numbers are those of rows."""
+    """A database inside a transaction that writes. Numbers are those of rows."""
 
-    # what is stored, by key, without what is not there
+    # what is stored, by key; keys without a row are left out
 
     def sessions(self, session_ids: list[str]) -> dict[str, SessionHead]:
         """Returns heads of sessions of all tenants and in every state."""
@@ -146,7 +146,7 @@ class Engine(Protocol):
         ...
 
     def totals(self, tenants: list[str]) -> dict[str, tuple[int, int]]:
-        """Returns how many sessions and bytes tenants had before the transaction."""
+        """Returns the numbers of sessions and bytes that tenants had before the transaction."""
         ...
 
     def open_calls(self, message: int) -> frozenset[int]:
@@ -160,7 +160,7 @@ class Engine(Protocol):
     # writing
 
     def write(self, rows: Rows) -> None:
-        """Writes rows, with one statement for each table, but for the words, which go last."""
+        """Writes rows except for their words, which are written last. Uses one statement for each table."""
         ...
 
     def write_words(self, rows: Rows) -> None:
@@ -168,15 +168,15 @@ class Engine(Protocol):
         ...
 
     def forget(self) -> None:
-        """Forgets what it knows of rows: a statement has changed them."""
+        """Forgets what it knows of rows, because a statement has changed them."""
         ...
 
     def savepoint(self) -> None:
-        """Begins what `undo` takes back and `release` keeps."""
+        """Begins what `undo` rolls back and `release` keeps."""
         ...
 
     def undo(self) -> None:
-        """Takes back what was written since `savepoint`."""
+        """Rolls back what was written since `savepoint`."""
         ...
 
     def release(self) -> None:
@@ -184,20 +184,21 @@ class Engine(Protocol):
         ...
 
     def index(self, rows: Rows, session: SessionHead, message: int, new: Message, *, is_indexed: bool) -> bool:
-        """Adds to the rows what changes in the index of words when a message is written.
+        """Adds to the rows the changes of the word index when a message is written.
 
-        Of one that is indexed, what is stored is what the index has. Returns whether it is indexed then.
+        The index of an indexed message has the words of its stored form. Returns whether the message is indexed
+        afterwards.
         """
         ...
 
-    # statements; what was collected is written before each of them
+    # statements; collected rows are written before each of them
 
     def end_of_path(self, session: int) -> tuple[int, str]:
-        """Returns the highest place of a session, and the last message of its path; "" for none."""
+        """Returns the highest place of a session, and the id of the last message of its path; "" for none."""
         ...
 
     def alternatives(self, session: int, message_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Returns how many alternatives messages have, and their places among them."""
+        """Returns by message the number of its alternatives, and its index among them."""
         ...
 
     def message(self, message_id: str) -> Message:
@@ -217,15 +218,15 @@ class Engine(Protocol):
         ...
 
     def leave_place(self, session: int, message_id: str) -> None:
-        """Lets the message behind a message of the conversation follow the one before it."""
+        """Makes the message that follows a message of the conversation follow the one before it."""
         ...
 
     def keep_turn(self, session: int, message_id: str, turn_id: str) -> None:
-        """Lets what follows a message off the path remember its turn, before it gets another one."""
+        """Stores in what follows a message off the path the turn of this message, before it gets another one."""
         ...
 
     def carry_branches(self, session: int, message_id: str) -> None:
-        """Lets what follows a message off the path go with it to the end of the session, where it was put."""
+        """Moves what follows a message off the path to the end of the session, where the message was put."""
         ...
 
     def policies(self, turn_ids: Collection[str]) -> dict[str, BusyPolicy]:
@@ -241,7 +242,7 @@ class Engine(Protocol):
         ...
 
     def remove_unused(self, files: Iterable[int]) -> int:
-        """Removes the files among these that nothing uses any more. Returns their bytes."""
+        """Removes those of the files that nothing uses any more. Returns their bytes."""
         ...
 
     def use_upload(self, tenant: str, change: UseUpload) -> bytes:
@@ -249,7 +250,7 @@ class Engine(Protocol):
         ...
 
     def prune(self, session: int, session_id: str, through: int) -> tuple[int, int]:
-        """Drops events up to a sequence. Returns up to which it could, and how many bytes they had."""
+        """Drops events up to a sequence. Returns the sequence up to which it could, and the bytes of the events."""
         ...
 
     def note_turn(self, turn_id: str, *, start: int = 0, end: int = 0) -> None:
@@ -267,7 +268,7 @@ class Engine(Protocol):
         number of the session that it is to join.
 
         Raises:
-            IdTaken: an event is left of another tenant's session of that id.
+            IdTaken: an event of another tenant's session of that id is left.
         """
         ...
 
@@ -279,9 +280,9 @@ class Engine(Protocol):
         ...
 
     def join(self, session: int, change: JoinSession) -> tuple[int, int, int]:
-        """Puts what was imported behind a conversation.
+        """Appends to a conversation what was imported for it.
 
-        Returns the bytes that moved, those of files that are not used, and whether anything of it is off the path.
+        Returns the bytes that moved, the bytes of files that are not used, and whether any of it is off the path.
 
         Raises:
             StorageError: nothing was imported for it under the id, or messages are missing.
@@ -289,18 +290,18 @@ class Engine(Protocol):
         ...
 
     def remove(self, session: SessionHead, session_id: str, rows: Rows) -> int:
-        """Makes a session invisible, and removes some of its rows. Returns the bytes of files."""
+        """Makes a session invisible, and removes some of its rows. Returns the bytes of the removed files."""
         ...
 
 
 class Spoiled(Exception):
-    """The collected rows of an earlier unit could not be written, for its cause: this one is not to blame."""
+    """The collected rows of an earlier unit could not be written, for the given cause; this unit is not at fault."""
 
 
 class Transaction:
     """The units of one transaction. Used on the writer's thread.
 
-    `rows` has what is to be written of the units that are done, `own` of the one that is applied.
+    `rows` has what is to be written of the applied units, `own` of the unit being applied.
     """
 
     def __init__(self, engine: Engine, next_number: Callable[[], int], next_position: int) -> None:
@@ -328,7 +329,7 @@ class Transaction:
         self._has_savepoint = False
 
     def fetch(self, commits: Iterable[Commit]) -> None:
-        """Reads what commits have to know, for all of them together."""
+        """Reads the heads that commits need, for all of them together."""
         commits = list(commits)
         changes = [change for commit in commits for change in commit.changes]
         self.sessions.fetch(commit.session_id for commit in commits)
@@ -349,11 +350,11 @@ class Transaction:
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory what is to be written takes."""
+        """The approximate memory that the rows to be written take."""
         return self.rows.size_bytes
 
     def written(self) -> Engine:
-        """Returns the engine once it has written all that was collected, so that statements find it."""
+        """Writes all collected rows, so that statements find them. Returns the engine."""
         if not self._has_savepoint:
             try:
                 self.flush()
@@ -366,7 +367,7 @@ class Transaction:
         return self.engine
 
     def flush(self) -> None:
-        """Writes what the units that are done have collected, but for the words."""
+        """Writes the collected rows of the applied units except for their words."""
         rows, self.rows = self.rows, Rows(words=self.rows.words, size_bytes=self.rows.size_bytes)
         self.engine.write(rows)
 
@@ -376,13 +377,13 @@ class Transaction:
         self.engine.write_words(self.rows)
 
     def forget(self) -> None:
-        """Lets heads be read anew after a statement has changed what is stored."""
+        """Forgets the heads after a statement has changed what is stored, so that they are read again."""
         self.engine.forget()
         for known in self._known:
             known.forget()
 
     def keep(self) -> None:
-        """Keeps what a unit has done."""
+        """Keeps what a unit has changed."""
         if self._has_savepoint:
             self.engine.release()
             self._has_savepoint = False
@@ -392,7 +393,7 @@ class Transaction:
             known.keep()
 
     def undo(self) -> None:
-        """Takes back what a unit has done."""
+        """Rolls back what a unit has changed."""
         self.own = Rows()
         if self._has_savepoint:
             self.engine.undo()
@@ -477,7 +478,7 @@ class CommitWriter:
 
 
 def _check_quota(unit: "_Unit", quota: RequireQuota, delta: Delta, stored_bytes: int) -> None:
-    """Raises QuotaExceeded. An imported session counts once it is published, and is refused before that."""
+    """Raises QuotaExceeded. An imported session counts once it is published, and is rejected before that."""
     if unit.session.state == SessionState.IMPORTING:
         sessions = 0 if unit.session.joins else 1
         delta = delta._replace(sessions=sessions, stored_bytes=delta.stored_bytes + stored_bytes)
@@ -491,7 +492,7 @@ def _check_quota(unit: "_Unit", quota: RequireQuota, delta: Delta, stored_bytes:
 
 
 def _updated_at(commit: Commit) -> datetime:
-    """Returns when the session has changed last: an imported one may have done so before it came."""
+    """Returns the time of the last change of the session, which for an imported one may be before its import."""
     said = (one.updated_at for one in commit.changes if isinstance(one, PublishSession | JoinSession))
     return next(said, commit.at)
 
@@ -509,7 +510,7 @@ class _Unit:
         """Size of the files that were added, less those that were removed."""
         self.spent: list[tuple[date, Consumption]] = []
         self.counted_before = (0, 0)
-        """The session's part of its tenant's account before the commit: sessions and bytes."""
+        """The session's part of its tenant's account before the commit: the numbers of sessions and bytes."""
         self.previous: dict[str, str] = {}
         """The message before each message that was written; "" when there is none, or while it is queued."""
         self.rewound: Rewound | None = None
@@ -517,13 +518,13 @@ class _Unit:
         self.titles: dict[str, str] = {}
         """The title that the session is shown with because of a message, by its id."""
         self.marked: MarkArchived | None = None
-        """The change that has marked it otherwise than before."""
+        """The change that has set its mark to another value."""
         self.quota: RequireQuota | None = None
         """The quota of the tenant, if it is to be checked."""
         self.queue_revision = 0
-        """That of the queue after its last change in the commit; 0 when it was not changed."""
+        """The revision of the queue after its last change in the commit; 0 when it was not changed."""
         self.turn_starts: dict[str, int] = {}
-        """The sequence at which each turn that was put has started; 0 while it has not."""
+        """The sequence at which each turn that was put started; 0 while it has not."""
         self.turns: dict[str, tuple[TurnHead, PutTurn]] = {}
         """The turns that are written with the numbers of their events."""
         self.session = self._found()
@@ -534,7 +535,7 @@ class _Unit:
         return self.session.branched_at > 0
 
     def carry_out(self, change: Change) -> None:
-        """Carries a change out; see `ports.commit`."""
+        """Carries out a change; see `ports.commit`."""
         match change:
             case PutMessage():
                 self._put_message(change)
@@ -582,7 +583,7 @@ class _Unit:
     # the session
 
     def _found(self) -> SessionHead:
-        """Returns the session, which a commit may begin."""
+        """Returns the session, which a commit may create."""
         commit, sessions = self.commit, self.transaction.sessions
         head = sessions.head(commit.session_id)
         new = next((one for one in commit.changes if isinstance(one, PutSession) and one.session.revision == 1), None)
@@ -690,7 +691,7 @@ class _Unit:
         self.transaction.forget()
 
     def _require(self, change: RequireHead | RequireQueueRevision | RequireQuota) -> None:
-        """Raises StaleVersion unless the session, or its queue, is as it was when it was read. Notes a quota."""
+        """Raises StaleVersion unless the session, or its queue, has the expected revision. Notes a quota."""
         head, queue = self.session.head_sequence, self.session.queue_revision
         if isinstance(change, RequireQuota):
             self.quota = change
@@ -701,7 +702,7 @@ class _Unit:
             raise StaleVersion("the session has changed meanwhile", {"headSequence": str(head)})
 
     def _record_request(self, change: RecordRequest) -> None:
-        """Remembers an answer. One of a session that is being removed may have the name still."""
+        """Stores the answer to a request. A session that is being removed may still have an answer of that name."""
         caller = change.principal
         key = (caller.tenant, caller.subject, change.request_id)
         if self.transaction.requests.head(key):
@@ -712,7 +713,11 @@ class _Unit:
         self.transaction.requests.change(key, True)
 
     def _put_asked(self, change: PutPermission | PutQuestion) -> None:
-        """Writes a permission request or a question. Raises IdTaken: another session has one of its id."""
+        """Writes a permission request or a question.
+
+        Raises:
+            IdTaken: another session has one of its id.
+        """
         transaction, session = self.transaction, self.session
         value: PermissionRequest | Question
         further: tuple[str | None, ...] = ()
@@ -735,7 +740,7 @@ class _Unit:
     # files
 
     def _put_file(self, change: PutFile | UseUpload) -> None:
-        """Stores bytes as a file, once for each tenant. Those of an upload count for the file from now on."""
+        """Stores bytes as a file, once for each tenant. The bytes of an upload then count as the file's."""
         tenant, transaction = self.session.tenant, self.transaction
         if isinstance(change, UseUpload):
             content = self._written().use_upload(tenant, change)
@@ -784,7 +789,7 @@ class _Unit:
             self._written()  # the index is given what is stored
         engine, own = self.transaction.engine, self.transaction.own
         is_indexed = engine.index(own, self.session, head.id, message, is_indexed=is_indexed)
-        version = random.getrandbits(62)  # numbers begin anew at each start, versions may not
+        version = random.getrandbits(62)  # numbers start again at each start of the server, versions may not
         position = (head.queued, head.place, version, head.on_path, head.taken_back)
         tree = (message.turn_id, head.previous, head.branch_turn)
         own.put_message(head.id, (head.id, message.message_id, head.session, *position, *tree, *columns), columns)
@@ -797,14 +802,14 @@ class _Unit:
             self._put_head(last_place=self.transaction.engine.end_of_path(self.session.id)[0])
 
     def _placed(self, change: PutMessage, stored: MessageHead | None) -> MessageHead:
-        """Returns the head of a message where it is to be: as it is stored, or at the end of its session."""
+        """Returns the head of a message with its new position: as it is stored, or at the end of its session."""
         message, session = change.message, self.session
         queued = int(message.status is MessageStatus.QUEUED)
         if stored is not None and not change.at_end and queued == stored.queued:
             return stored
         place = session.last_place + 1
         if queued and stored is not None and session.tip == message.message_id:
-            self._put_head(tip=stored.previous)  # it leaves the path, to wait
+            self._put_head(tip=stored.previous)  # it leaves the path and waits
         previous = "" if queued else session.tip
         if previous == message.message_id and stored is not None:
             previous = stored.previous
@@ -833,18 +838,18 @@ class _Unit:
         return head
 
     def _beside_path(self, change: PutMessage, head: MessageHead) -> MessageHead:
-        """Returns the head of a message that may be stored as one that was taken back, or off the path."""
+        """Returns the head of a message that may be stored as taken back or off the path."""
         if change.is_hidden:
             head = head._replace(on_path=0, taken_back=TAKEN_BACK_FOR_EVER)
         if change.branch is not None:
             branch = change.branch
             head = head._replace(on_path=0, previous=branch.previous_message_id, branch_turn=branch.turn_id)
-            # the number of the first event says that a path has been changed at some time
+            # the number of the first event stands for some earlier change of the path
             self._put_head(branched_at=max(self.session.branched_at, 1))
         return head
 
     def _refer(self, message: Message, head: MessageHead, stored: MessageHead | None) -> MessageHead:
-        """Keeps what is found by a message in step with it: its calls, its files, and no drafts."""
+        """Updates what is found by a message: its calls, its files, and its drafts, which are removed."""
         own, engine = self.transaction.own, self.transaction.engine
         calls = message.tool_calls()
         if len(calls) != head.calls:  # a message gets its calls once, and is put again for each of their results
@@ -883,7 +888,7 @@ class _Unit:
         return number
 
     def _keep_queue(self, message: Message, stored: MessageHead | None, *, moves: bool) -> None:
-        """Keeps what is known of the queue in step with a message."""
+        """Updates what is known of the queue after a message was put."""
         queues, session = self.transaction.queues, self.session.id
         known = queues.get(session)
         queued = message.status is MessageStatus.QUEUED
@@ -940,7 +945,11 @@ class _Unit:
     # turns
 
     def _put_turn(self, change: PutTurn) -> None:
-        """Takes a turn, which is written with the numbers of its events. Raises IdTaken: it is another session's."""
+        """Takes a turn, which is written once its events have numbers.
+
+        Raises:
+            IdTaken: another session has a turn of its id.
+        """
         turn = change.turn
         if turn.turn_id in self.turns:
             self._write_turns()
@@ -979,7 +988,7 @@ class _Unit:
         self.turns.clear()
 
     def _note_turn(self, turn_id: str, *, start: int = 0, end: int = 0) -> None:
-        """Gives a turn the number of the event that starts or ends it."""
+        """Stores in a turn the sequence of the event that starts or ends it."""
         if start:
             self.turn_starts[turn_id] = start
         if turn_id not in self.turns:
@@ -997,7 +1006,7 @@ class _Unit:
         self.transaction.forget()
 
     def _queue_changed(self, known: Iterable[QueueEntry]) -> QueueChanged:
-        """Counts a change of the queue, and returns what its event says: the messages that wait now.
+        """Counts a change of the queue, and returns its event, which lists the messages that wait now.
 
         Args:
             known: Entries whose policy need not be read.
@@ -1022,10 +1031,10 @@ class _Unit:
     # events
 
     def number_events(self, codec: Codec, is_watched: Watched) -> list[StoredEvent]:
-        """Returns the events of the commit, after its changes, and adds their rows and those of its turns.
+        """Returns the events of the commit after its changes, and adds their rows and those of its turns.
 
-        Frames for watchers are made here, on the writer's thread, because an event may be of many megabytes; without
-        watchers, none are made. For a watcher that begins now, the feed encodes what is published next.
+        Frames for watchers are made here, on the writer's thread, because an event may have many megabytes. Without
+        watchers, none are made; for a watcher that begins now, the feed encodes what is published next.
         """
         commit, tenant, transaction = self.commit, self.session.tenant, self.transaction
         watched = bool(commit.events) and is_watched(tenant, commit.session_id)
@@ -1060,10 +1069,11 @@ class _Unit:
         return stored
 
     def _events(self) -> Iterator[NewEvent]:
-        """Yields the events of the commit, with what the path adds to them and without what did not happen.
+        """Yields the events of the commit, adds those that the path needs, and leaves out those of changes that did not
+        occur.
 
-        A message that waited joins the path without another event; when it has alternatives, an event behind it says
-        so.
+        A message that waited joins the path without another event; when it has alternatives, an event after it reports
+        them.
         """
         seen = set[str]()
         for new in self.commit.events:
@@ -1080,7 +1090,7 @@ class _Unit:
                 yield from (NewEvent(MessageReplaced(one), new.turn_id) for one in changes if one.message_id == joined)
 
     def _mark_events(self) -> tuple[NewEvent, ...]:
-        """Returns the event of a mark that was changed, after the other events of the commit."""
+        """Returns the event of a changed mark, which follows the other events of the commit."""
         change = self.marked
         if change is None:
             return ()
@@ -1093,7 +1103,7 @@ class _Unit:
         return selected and self.rewound is not None and not self.rewound.messages
 
     def _numbered(self, kind: DurableKind, sequence: int) -> DurableKind:
-        """Returns what happened with the numbers that are only known here."""
+        """Returns the kind of an event with the numbers that are only known here."""
         match kind:
             case TurnStarted(turn):
                 return TurnStarted(msgspec.structs.replace(turn, start_sequence=sequence))
@@ -1108,7 +1118,9 @@ class _Unit:
                 return kind
 
     def _completed(self, kind: DurableKind) -> DurableKind:
-        """Returns what happened with the message before the one that it carries, or the last one that it keeps."""
+        """Returns the kind of an event with the message before the one that it carries, or the last one
+        that it keeps.
+        """
         if isinstance(kind, ConversationChanged) and self.rewound is not None:
             kept, reread = self.rewound.kept_through_message_id, kind.reread or self.rewound.joined > 0
             return msgspec.structs.replace(kind, kept_through_message_id=kept, reread=reread)
@@ -1124,7 +1136,9 @@ class _Unit:
         return type(kind)(message)
 
     def _as_stored(self, view: SessionView) -> SessionView:
-        """Returns a view of the session with what messages may have changed since it was read: mark and first words."""
+        """Returns a view of the session with its mark and first words as they are now; messages may have
+        changed both.
+        """
         at_us = self.session.archived_at_us
         session = msgspec.structs.replace(view.session, archived_at=moment(at_us) if at_us else None)
         return msgspec.structs.replace(view, session=begun(session, self.session.first_words))

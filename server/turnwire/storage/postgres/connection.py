@@ -1,4 +1,4 @@
-"""PostgreSQL as a `Database`: a connection of psycopg with the methods that statements of both engines use."""
+"""PostgreSQL as a `Database`: a psycopg connection with the methods that statements of both engines use."""
 
 import contextlib
 import itertools
@@ -24,10 +24,10 @@ from turnwire.storage.sql.changes import Change, Insert
 from turnwire.storage.sql.database import Dialect, Interrupted, OneServer, Words
 
 FAILURES: tuple[type[Exception], ...] = (psycopg.Error, UnicodeDecodeError, msgspec.DecodeError)
-"""Errors with which a database fails, as far as Python tells them."""
+"""The errors that a failing database causes in Python."""
 
 READ_ROWS = 128
-"""Rows of `each` that come at once: a page of a list, mostly."""
+"""Rows that `each` fetches at once, mostly a page of a list."""
 
 WAITING: Mapping[str, int] = {
     "connect_timeout": 10,
@@ -36,8 +36,8 @@ WAITING: Mapping[str, int] = {
     "keepalives_interval": 2,
     "keepalives_count": 2,
 }
-"""Timeouts of a connection whose server does not answer, in seconds, and in milliseconds for what it was sent. Without
-them, a connection to a machine that is gone would wait for a quarter of an hour."""
+"""Timeouts of a connection whose server does not answer, in seconds; `tcp_user_timeout` in milliseconds. Without them,
+a connection to a machine that has disappeared would wait for a quarter of an hour."""
 
 WAITING_OF_NODES: Mapping[str, int] = {
     "connect_timeout": 2,
@@ -46,12 +46,12 @@ WAITING_OF_NODES: Mapping[str, int] = {
     "keepalives_interval": 1,
     "keepalives_count": 2,
 }
-"""The same where others take over soon: without the connection that writes, a node has no sessions, and without one
-that reads, it cannot take those of others."""
+"""The same timeouts for nodes, which others replace soon: a node without its writing connection has no sessions, and
+one without a reading connection cannot take those of others."""
 
 _POSITIONS = 16_383
-"""Highest position of a word in a `tsvector`. Words behind it are counted from 1 again, so that phrases are found in
-long texts too."""
+"""Highest position of a word in a `tsvector`. Positions of later words begin at 1 again, so that phrases are also found
+in long texts."""
 
 
 def _phrase(words: Sequence[str], is_prefix: bool) -> str:
@@ -59,7 +59,7 @@ def _phrase(words: Sequence[str], is_prefix: bool) -> str:
 
 
 def _tsvector(words: str) -> str:
-    """Returns words with their places. A word more often than 255 times has the first of its places alone."""
+    """Returns words with their positions. PostgreSQL keeps only the first 255 positions of a word."""
     places = dict[str, list[str]]()
     for place, word in enumerate(words.split()):
         places.setdefault(word, []).append(str(place % _POSITIONS + 1))
@@ -88,7 +88,7 @@ def _without(column: str, field: str) -> str:
 
 
 def _json(column: str) -> str:
-    return rf"replace({column}, '\u0000', '\u0001')"  # json of PostgreSQL takes no NUL
+    return rf"replace({column}, '\u0000', '\u0001')"  # json of PostgreSQL accepts no NUL
 
 
 POSTGRES = Dialect(
@@ -109,43 +109,47 @@ POSTGRES = Dialect(
 
 
 class _IntegerDumper(Int8Dumper):
-    """All integers as bigint: by their size they would be of three types, and each statement planned for each."""
+    """All integers as bigint. psycopg would choose among three types by their size, and each statement would be planned
+    for each.
+    """
 
 
 class _IntegerBinaryDumper(Int8BinaryDumper):
-    """The same in arrays."""
+    """All integers in arrays as bigint."""
 
 
 class _FlagDumper(Int8Dumper):
-    """Flags are integers, as in SQLite."""
+    """Flags as integers, as in SQLite."""
 
     def dump(self, obj: Any) -> bytes:
         return b"1" if obj else b"0"
 
 
 class _FlagBinaryDumper(Int8BinaryDumper):
-    """The same in arrays."""
+    """Flags in arrays as integers."""
 
     def dump(self, obj: Any) -> "Buffer | None":
         return super().dump(int(obj))
 
 
 class _TextDumper(StrDumperUnknown):
-    """PostgreSQL takes no NUL in a text. JSON writes it otherwise; what repeats a text has another character there."""
+    """Texts without NUL, which PostgreSQL does not accept. JSON escapes it; copies of a text get another character
+    there.
+    """
 
     def dump(self, obj: str) -> "Buffer | None":
         return super().dump(obj.replace("\0", "\ufffd"))
 
 
 class _TextBinaryDumper(StrBinaryDumper):
-    """The same in arrays."""
+    """Texts in arrays without NUL."""
 
     def dump(self, obj: str) -> "Buffer | None":
         return super().dump(obj.replace("\0", "\ufffd"))
 
 
 class _NumericLoader(Loader):
-    """Sums of bigint are numeric, and whole numbers."""
+    """Loads numeric as int: sums of bigint are numeric, and whole numbers."""
 
     def load(self, data: "Buffer") -> int:
         return int(bytes(data))
@@ -165,7 +169,7 @@ SELECT table_name, column_name, udt_name FROM information_schema.columns WHERE t
 """
 
 NUMBERS_AT_ONCE = 1000
-"""Numbers of rows taken from their sequence at a time, which grows by as many."""
+"""Numbers of rows that are taken from their sequence at a time, which is also its increment."""
 
 
 class PostgresDatabase(OneServer):
@@ -180,9 +184,9 @@ class PostgresDatabase(OneServer):
         self._url = url
         self._read_only = read_only
         self.connection = self._connected()
-        """The connection of psycopg, for what the protocol does not have."""
+        """The psycopg connection, for what the protocol does not have."""
         self._cursors = itertools.count()
-        """Their names: several may be open in a snapshot."""
+        """The names of cursors: several may be open in a snapshot."""
         self._is_over: Callable[[], bool] = lambda: False
         self._types: dict[tuple[str, str], str] = {}
         """Types of all columns by table and name; read at the first write."""
@@ -201,7 +205,7 @@ class PostgresDatabase(OneServer):
         return self._execute(statement, parameters).fetchone()
 
     def each(self, statement: str, parameters: Sequence[Any] = ()) -> Generator[Row]:
-        """Yields rows while they are read."""
+        """Yields rows as they are read."""
         with self.connection.cursor(f"rows_{next(self._cursors)}") as cursor:
             cursor.itersize = READ_ROWS
             cursor.execute(translated(statement), parameters)
@@ -214,7 +218,7 @@ class PostgresDatabase(OneServer):
         return changed
 
     def write(self, change: Change, rows: Sequence[Row]) -> None:
-        """Carries out one change for rows."""
+        """Carries out a change for each of the rows."""
         if not rows:
             return
         if not self._types:
@@ -228,12 +232,12 @@ class PostgresDatabase(OneServer):
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Sends what is written in the block without waiting for the answer to each statement."""
+        """Sends the statements of the block without waiting for the answer to each."""
         with self.connection.pipeline():
             yield
 
     def numbers(self) -> Iterator[int]:
-        """Yields numbers for rows, of blocks that a sequence gives."""
+        """Yields numbers for rows, from blocks of a sequence."""
         while True:
             [(first,)] = self.rows("SELECT nextval('row_numbers')")
             yield from range(first, first + NUMBERS_AT_ONCE)
@@ -243,12 +247,12 @@ class PostgresDatabase(OneServer):
         return self._has_changed
 
     def begins_history(self, position: int) -> bool:
-        """Returns False: only a connection that writes finds that out."""
+        """Returns False: only a connection that writes can find that out."""
         del position
         return False
 
     def concerns_all(self, error: BaseException) -> bool:
-        """Returns whether an error is of the server or of the connection."""
+        """Returns whether an error concerns the server or the connection."""
         return isinstance(error, psycopg.OperationalError | psycopg.errors.ReadOnlySqlTransaction) or (
             isinstance(error, psycopg.Error) and self.connection.closed
         )
@@ -261,7 +265,7 @@ class PostgresDatabase(OneServer):
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Lets all reads in the block see the same moment."""
+        """Makes all reads in the block see the same moment."""
         self._surely("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         with self._ended():
             yield
@@ -288,7 +292,9 @@ class PostgresDatabase(OneServer):
 
     @contextlib.contextmanager
     def limited(self, is_over: Callable[[], bool], max_seconds: float) -> Iterator[None]:
-        """Ends what runs in the block. Looks between statements whether it is over; one alone has all the time."""
+        """Ends what runs in the block once `is_over` is true, which is checked between statements. Each statement may
+        take all the time.
+        """
         self.run(f"SET statement_timeout = {max(1, int(max_seconds * 1000))}")
         ends_at = time.monotonic() + max_seconds
         self._is_over = lambda: is_over() or time.monotonic() > ends_at
@@ -325,7 +331,7 @@ class PostgresDatabase(OneServer):
         return self.connection.execute(translated(statement), parameters)
 
     def _surely(self, statement: str, parameters: Sequence[Any] = ()) -> "psycopg.Cursor[Row]":
-        """Carries out what belongs to no transaction: again on another connection, when this one is lost."""
+        """Carries out a statement outside a transaction. Repeats it on a new connection when this one is lost."""
         try:
             if not self.connection.closed:
                 return self._once(statement, parameters)
@@ -343,7 +349,7 @@ def opened(url: str, *, read_only: bool, kind: type[PostgresDatabase] = Postgres
     """Opens a connection of a kind.
 
     Raises:
-        StorageError: the server cannot be reached, or refuses it. Its text has no password.
+        StorageError: the server cannot be reached, or rejects the connection. The text has no password.
     """
     try:
         return kind(url, read_only=read_only)
@@ -354,7 +360,7 @@ def opened(url: str, *, read_only: bool, kind: type[PostgresDatabase] = Postgres
 def connected(
     url: str, kind: "type[psycopg.Connection[Row]]" = psycopg.Connection, *, waiting: Mapping[str, int]
 ) -> "psycopg.Connection[Row]":
-    """Returns a connection whose values are those of the store. Raises an error of psycopg."""
+    """Returns a connection that converts values as the store needs them. Raises an error of psycopg."""
     connection = kind.connect(url, autocommit=True, **waiting)  # type: ignore[arg-type]
     for value, dumper in _DUMPERS:
         connection.adapters.register_dumper(value, dumper)
@@ -367,7 +373,7 @@ _OWN_MARKS = re.compile(r"'[^']*'|\?|%")
 
 @lru_cache(maxsize=4096)
 def translated(statement: str) -> str:
-    """Returns a statement with the marks of psycopg for its parameters."""
+    """Returns a statement with the parameter marks of psycopg."""
     return _OWN_MARKS.sub(_mark, statement)
 
 
@@ -377,12 +383,12 @@ def _mark(found: re.Match[str]) -> str:
 
 _FULL = frozenset(("53100",))
 _BUSY = frozenset(("53200", "53300", "53400", "55006", "55P03", "57014", "40001", "40P01"))
-"""Too many connections, no memory, a lock that was not given: the same may succeed later."""
+"""Too many connections, no memory, a lock that was not granted: a later attempt may succeed."""
 _CORRUPT = frozenset(("XX001", "XX002"))
 
 
 def translate(error: Exception) -> StorageError:
-    """Returns the storage error for one of FAILURES. Its text has nothing of what is stored."""
+    """Returns the storage error for one of FAILURES. Its text has no stored data."""
     if not isinstance(error, psycopg.Error):
         return StorageCorrupt("the database is damaged: a text in it cannot be read", {"detail": type(error).__name__})
     code = error.sqlstate
@@ -394,12 +400,12 @@ def translate(error: Exception) -> StorageError:
         return StorageCorrupt(f"the database is damaged (SQLSTATE {code})", {"detail": str(code)})
     if is_lost(error):
         return StorageBusy("the database cannot be reached", {"detail": code or type(error).__name__})
-    detail = code or type(error).__name__  # what the server says quotes what it was given
+    detail = code or type(error).__name__  # the text of the server quotes values
     return StorageError(f"the database failed: {detail}", {"detail": detail})
 
 
 def is_lost(error: BaseException) -> bool:
-    """Returns whether the connection is gone: whether a COMMIT that failed so was carried out is unknown."""
+    """Returns whether the connection is lost. Whether a COMMIT that failed so was carried out is unknown."""
     if not isinstance(error, psycopg.OperationalError):
         return False
     return error.sqlstate is None or error.sqlstate[:2] in ("08", "57")

@@ -7,7 +7,7 @@ from turnwire.storage.rows import Row
 
 
 def every_row(db: PostgresDatabase, statement: str) -> Iterator[Row]:
-    """Yields all rows of a statement while they come, one at a time: those of `each` come in pages, however large.
+    """Yields all rows of a statement as they arrive, one at a time; those of `each` come in pages, however large.
 
     The caller has to take all of them.
     """
@@ -16,7 +16,7 @@ def every_row(db: PostgresDatabase, statement: str) -> Iterator[Row]:
 
 
 def number_behind(db: PostgresDatabase, tables: Iterable[str]) -> None:
-    """Lets the database number rows from where those of tables end."""
+    """Makes the database number new rows after the last rows of tables."""
     find = "SELECT table_name, is_identity = 'YES' FROM information_schema.columns"
     rows = db.rows(f"{find} WHERE table_schema = current_schema() AND column_name = 'id'")
     numbered: dict[str, bool] = dict(rows)

@@ -1,8 +1,7 @@
 """A node of a cluster: the connection on which it writes, and the locks of shards on that connection.
 
-PostgreSQL ends a connection that is silent, rolls back what it had not committed, and only then releases its locks. So
-no other node can take a shard while its owner can still write: there is no heartbeat of our own, and no clock in the
-proof.
+PostgreSQL ends a silent connection, rolls back its open transaction, and only then releases its locks. So no other node
+can take a shard while its owner can still write. The proof needs neither a heartbeat nor a clock of our own.
 """
 
 import asyncio
@@ -43,22 +42,22 @@ SHARD = 0x7475_726E
 """Class of the locks of shards; the number of the lock is the shard."""
 
 NODE = SHARD + 1
-"""Class of the lock that all nodes share: who holds it wants shards."""
+"""Class of the lock that all nodes share: its holders want shards."""
 
 TASK = SHARD + 2
-"""Class of the locks of what one node at a time does."""
+"""Class of the locks of tasks that one node at a time does."""
 
 LANE = SHARD + 3
-"""Class of the locks of numbers that one node gives; see `Database.lane`."""
+"""Class of the locks of number ranges that one node uses; see `Database.lane`."""
 
 MAX_NODES = 16
-"""How many nodes there are lanes for."""
+"""Maximum number of nodes, each with a lane."""
 
 SILENCE = timedelta(seconds=1.5)
-"""How long PostgreSQL waits for a statement before it ends the connection of a node."""
+"""Time that PostgreSQL waits for a statement before it ends the connection of a node."""
 
 BEAT = SILENCE / 5
-"""How long the thread of the connection has nothing to do before it sends a statement."""
+"""Idle time of the connection's thread after which it sends a statement."""
 
 _MILLISECONDS = round(SILENCE.total_seconds() * 1000)
 
@@ -96,7 +95,7 @@ log = structlog.get_logger()
 
 
 class _Connection(psycopg.Connection[Row]):
-    """A connection that knows when it was sent the last statement that was answered."""
+    """A connection that notes when it sent the last statement that was answered."""
 
     answered_at = 0.0
 
@@ -110,21 +109,21 @@ class _Connection(psycopg.Connection[Row]):
 
 
 class NodeReader(PostgresDatabase):
-    """A connection on which a node reads: others store events meanwhile, each in an order of its own."""
+    """A connection on which a node reads. Other nodes store events at the same time, each in an order of its own."""
 
     waiting = WAITING_OF_NODES
 
     def horizon(self) -> int:
-        """Returns the position of the oldest transaction that has not ended: all before it are stored or never will be.
+        """Returns the position of the oldest open transaction: all events before it are stored or will never be.
 
-        A position has the number of its transaction, whichever node gave it.
+        A position has the number of its transaction, on every node.
         """
         [(position,)] = self.rows(_HORIZON)
         return int(position)
 
 
 class NodeDatabase(WritingDatabase):
-    """The connection on which a node writes. It never connects again by itself: with it, the shards are lost."""
+    """The connection on which a node writes. It never reconnects by itself: losing it loses the shards."""
 
     waiting = WAITING_OF_NODES
 
@@ -132,24 +131,25 @@ class NodeDatabase(WritingDatabase):
         """Connects. Raises an error of psycopg; see `join`."""
         self._address = address
         self.shards = set[int]()
-        """Those whose locks this connection holds. Changed on its thread, between transactions."""
+        """The shards whose locks this connection holds. Changed on its thread, between transactions."""
         super().__init__(url)
 
     @property
     def silent_seconds(self) -> float:
-        """Since the last statement that PostgreSQL has answered was sent; for any thread."""
+        """Seconds since the last answered statement was sent. For any thread."""
         return time.monotonic() - (self.connection.answered_at if isinstance(self.connection, _Connection) else 0.0)
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection has ended, and the locks with it; for any thread."""
+        """Whether the connection has ended, and its locks with it. For any thread."""
         return bool(self.connection.closed)
 
     def join(self) -> None:
         """Makes this connection the one of a node.
 
         Raises:
-            StorageError: it is one to a pool, which keeps none for a client, so that locks on it are worth nothing.
+            StorageError: it leads to a connection pool, which does not keep one connection for a client, so that its
+                locks mean nothing.
             StorageBusy: there are too many nodes.
         """
         if self.row("SELECT pg_backend_pid()") != (self.connection.info.backend_pid,):
@@ -198,20 +198,20 @@ class NodeDatabase(WritingDatabase):
             try:
                 self.run("SELECT 1")
             except psycopg.Error:
-                self.connection.close()  # what a beat cannot do, nothing can
+                self.connection.close()  # a beat that fails means a lost connection
 
     def held(self) -> Held:
-        """Returns who owns what."""
+        """Returns the owners of shards."""
         rows = self.rows(_HELD)
         owners = {shard: address for kind, shard, address in rows if kind == SHARD}
         return Held(owners, sum(kind == NODE for kind, *_ in rows))
 
     def take(self, shards: Collection[int]) -> tuple[frozenset[int], int, bool]:
-        """Takes the locks that are free, and lets the imports go that former owners have not ended.
+        """Takes the locks that are free, and removes the imports that former owners have not ended.
 
         Returns:
-            The shards that it got, the newest position, behind which none of their events is, and whether sessions of
-            theirs are to be removed.
+            The shards that it got, the newest position, above which none of their events is, and whether any of their
+            sessions are to be removed.
         """
         free = f"pg_try_advisory_lock({SHARD}, CAST(shard AS int))"
         others = list(set(shards) - self.shards)  # a lock that is held would be taken twice
@@ -237,7 +237,7 @@ class NodeDatabase(WritingDatabase):
         return {tenant: (running, waiting) for tenant, running, waiting in rows}
 
     def leave(self) -> None:
-        """Counts no longer among the nodes that want shards."""
+        """Leaves the nodes that want shards."""
         self.row("SELECT pg_advisory_unlock_shared(CAST(? AS int), 0)", (NODE,))
 
     def _connected(self) -> "psycopg.Connection[Row]":
@@ -256,11 +256,11 @@ class NodeKeeper(NoFiles):
     """The database of several nodes. Implements `turnwire.storage.sql.writer.Keeper`; see there."""
 
     def loss(self) -> StorageError | None:
-        """Returns None: what the database has committed, it keeps."""
+        """Returns None: the database keeps what it has committed."""
         return None
 
     def refusal(self, db: Database, error: Exception) -> tuple[DomainError, StorageError | None]:
-        """Returns what the server has against a transaction. With the connection, the shards are lost."""
+        """Returns why the server rejected a transaction. Losing the connection loses the shards."""
         assert isinstance(db, NodeDatabase)
         if not (is_lost(error) or db.is_lost):
             return db.translate(error), None
@@ -282,7 +282,7 @@ class PostgresLocks:
     ) -> None:
         """Args:
         connection: The connection on which the node writes, which has joined.
-        db: The same; here, only what any thread may ask.
+        db: The same; here, only what any thread may use.
         note_position: Called with the newest position when shards were taken.
         on_removal: Called when sessions of shards that were taken are to be removed.
         renewed: Called when the node is connected again, before it has a shard.
@@ -292,11 +292,11 @@ class PostgresLocks:
         self._shards = set[int]()
 
     def owns(self, session_id: str) -> bool:
-        """Returns whether a session is of a shard that this node has."""
+        """Returns whether this node has the shard of a session."""
         return shard_of(session_id) in self._shards
 
     async def held(self) -> Held:
-        """Returns who owns what."""
+        """Returns the owners of shards."""
         return await self._run(NodeDatabase.held)
 
     async def take(self, shards: Collection[int]) -> frozenset[int]:
@@ -314,7 +314,7 @@ class PostgresLocks:
         await self._run(lambda db: db.give(shards))
 
     async def leave(self) -> None:
-        """Counts this node no longer among those that want shards."""
+        """Removes this node from those that want shards."""
         await self._run(NodeDatabase.leave)
 
     async def wait(self, seconds: float) -> None:
@@ -335,11 +335,13 @@ class PostgresLocks:
                 await asyncio.sleep(BEAT.total_seconds())
 
     def silence(self) -> float:
-        """Returns the seconds since the last statement was sent that PostgreSQL has answered."""
+        """Returns the seconds since the last statement that PostgreSQL answered was sent."""
         return self._db.silent_seconds
 
     async def _run(self, function: Callable[[NodeDatabase], T]) -> T:
-        """Raises ConnectionLost: whatever failed, no lock of this connection is held any more."""
+        """Carries out a function on the connection. Raises ConnectionLost after any failure: the connection then holds
+        no lock.
+        """
 
         def run(db: NodeDatabase) -> T:
             try:

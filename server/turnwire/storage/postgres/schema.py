@@ -1,12 +1,12 @@
-"""The schema of the database, and what makes an empty one of it.
+"""The schema of the database, and the migrations to it.
 
-The tables and their columns are those of SQLite, and mean what `storage/sqlite/schema.py` says of them. What differs:
-`shard` is by what several servers share the work, keys may be longer than what an index takes, and numbers of rows come
-from a sequence.
+The tables and their columns are those of SQLite; `storage/sqlite/schema.py` describes them. The differences: `shard`
+divides the work among several servers, keys may be longer than what an index takes, and numbers of rows come from a
+sequence.
 
-A released schema is never edited: a change is a further element of `MIGRATIONS`. It only adds, so that the version
-before can go on with the database (expand); what that version alone needed goes in the next release (contract). So a
-database may be one release ahead of a server, and not more.
+A released schema is never edited: a change is a further element of `MIGRATIONS`. It only adds, so that the previous
+version can continue to use the database (expand). What only that version needed is removed in the next release
+(contract). So a database may be at most one release ahead of a server.
 """
 
 from turnwire.domain.errors import StorageCorrupt, StorageSchemaTooNew
@@ -14,7 +14,7 @@ from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.unfinished import MARK, Unfinished
 
 _LOCK = 0x7457_6972
-"""Held while the schema changes: servers that start together do it one after the other."""
+"""Held while the schema changes, so that servers that start at the same time change it one after the other."""
 
 SCHEMA = """
 CREATE SEQUENCE row_numbers INCREMENT BY 1000;
@@ -348,25 +348,25 @@ CREATE TABLE tokens (
 """
 
 MIGRATIONS: tuple[str, ...] = (SCHEMA, SEVERAL_SERVERS, TOKENS)
-"""Element n - 1 makes schema n of the one before it. Texts are compared by their bytes, as in SQLite."""
+"""Element n - 1 turns schema n - 1 into schema n. Texts are compared by their bytes, as in SQLite."""
 
 TOKENS_VERSION = MIGRATIONS.index(TOKENS) + 1
 """The first schema that has tokens."""
 
 AHEAD = 1
-"""Migrations of the next release that this one can live with."""
+"""Number of migrations of the next release with which this one can work."""
 
 
 def schema_version(db: Database, *, takes_unfinished: bool = False) -> int:
-    """Returns the number of the schema; 0 when the database is empty. Changes nothing.
+    """Returns the version of the schema; 0 when the database is empty. Changes nothing.
 
     Args:
         db: The database.
-        takes_unfinished: Whether it may be one to which a move has not ended.
+        takes_unfinished: Whether it may be the target of a move that has not ended.
 
     Raises:
         StorageCorrupt: it has other tables.
-        StorageSchemaTooNew: a version of Turnwire behind the next one has written it.
+        StorageSchemaTooNew: a version of Turnwire after the next one has written it.
         Unfinished: a move to it has not ended.
     """
     found = db.rows("SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()")
@@ -375,7 +375,7 @@ def schema_version(db: Database, *, takes_unfinished: bool = False) -> int:
         raise Unfinished
     if "schema_version" not in tables:
         if tables - {MARK}:
-            raise StorageCorrupt("the database is not empty, and not one of Turnwire")
+            raise StorageCorrupt("the database is not empty, and not a Turnwire database")
         return 0
     [(version,)] = db.rows("SELECT version FROM schema_version")
     if version > len(MIGRATIONS) + AHEAD:

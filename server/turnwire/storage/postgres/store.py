@@ -1,4 +1,6 @@
-"""The store in a PostgreSQL database: opens it, and finds out what became of a transaction whose end was not heard."""
+"""The store in a PostgreSQL database. Opens it, and finds the outcome of a transaction whose COMMIT was not
+answered.
+"""
 
 import asyncio
 import contextlib
@@ -32,17 +34,17 @@ from turnwire.storage.sql.words import adopt_words
 from turnwire.storage.sql.writer import NoFiles
 
 RESOLVE_SECONDS = 10.0
-"""Time that the writer looks for the outcome of a transaction whose end it did not hear, while all commits wait."""
+"""Maximum time in which the writer looks for the outcome of a transaction without an answer, while all commits wait."""
 
 RESOLVE_PAUSE_SECONDS = 0.2
-"""Between two attempts to connect meanwhile."""
+"""Time between two attempts to connect meanwhile."""
 
 
 ACCOUNTS_SECONDS = 1.0
-"""Between two looks of a node at what the others have added to the accounts of tenants."""
+"""Minimum time between two reads of what other nodes have added to the accounts of tenants."""
 
 ACCOUNTS_SHARE = 50.0
-"""Factor by which the pause before the next look is longer than a look takes."""
+"""Minimum time between two such reads, as a multiple of the duration of the last one."""
 
 D = TypeVar("D", bound=PostgresDatabase)
 
@@ -53,23 +55,23 @@ class PostgresSettings(RetentionSettings, frozen=True, kw_only=True):
     """Settings of the store."""
 
     url: str
-    """The address of the database, as libpq takes it."""
+    """The address of the database, in the form that libpq takes."""
     node: str | None = None
-    """The address where other servers reach this one; None for a server that has the database for itself."""
+    """The address where other servers reach this one; None for a server that uses the database alone."""
 
 
 class PostgresKeeper(NoFiles):
-    """The server of PostgreSQL. Implements `turnwire.storage.sql.writer.Keeper`; see there."""
+    """The PostgreSQL server. Implements `turnwire.storage.sql.writer.Keeper`; see there."""
 
     def loss(self) -> StorageError | None:
-        """Returns None: what the database has committed, it keeps."""
+        """Returns None: the database keeps what it has committed."""
         return None
 
     def refusal(self, db: Database, error: Exception) -> tuple[DomainError, StorageError | None]:
-        """Returns what the server has against a transaction. Of a lost one, finds out whether it is stored."""
+        """Returns why the server rejected a transaction. For one without an answer, finds out whether it is stored."""
         refusal = db.translate(error)
         if isinstance(error, Replaced):
-            return refusal, StorageError(f"{error}; the server stops, as what it remembers is not what is stored")
+            return refusal, StorageError(f"{error}; the server stops, because its memory differs from the database")
         if not isinstance(db, WritingDatabase) or db.pending is None:
             return refusal, None
         ends_at = time.monotonic() + RESOLVE_SECONDS
@@ -85,12 +87,12 @@ class PostgresKeeper(NoFiles):
             if is_aborted:
                 return refusal, None
             break
-        # what this process remembers is not what is stored, so the next start has to read it
+        # the memory of this process differs from the database, so the next start has to read it
         return OutcomeUnknown(), StorageError("the connection to the database was lost in a COMMIT; the server stops")
 
 
 class PostgresStore(SqlStore):
-    """Implements `ports.store.Store` in a database of PostgreSQL."""
+    """Implements `ports.store.Store` in a PostgreSQL database."""
 
     _renewing: "asyncio.Task[None] | None" = None
 
@@ -106,20 +108,20 @@ class PostgresStore(SqlStore):
         is_watched: Watched = lambda *_: True,
         clock: Clock | None = None,
     ) -> Self:
-        """Connects, makes the tables if needed, and migrates them to the newest schema. Close with `aclose`.
+        """Connects, creates the tables if needed, and migrates them to the newest schema. Close with `aclose`.
 
         Args:
-            settings: Where the database is.
+            settings: The address of the database, and what it keeps.
             codec: Writes events and display messages.
             publish: Called with the events that were committed.
-            on_loss: Called once, on the event loop, when it cannot be found out whether something is stored. Nothing
-                can be stored from then on; the next start reads what is.
+            on_loss: Called once, on the event loop, when it cannot be determined whether a commit is stored. Nothing
+                can be stored from then on; the next start reads what is stored.
             observer: Receives a report of each transaction.
-            is_watched: Says which sessions need frames of their events at once.
+            is_watched: Returns whether frames of a session's events are needed at once.
             clock: The time now, for the age of events; None is the real one.
 
         Raises:
-            StorageBusy: another server has the database, or it cannot be reached.
+            StorageBusy: another server uses the database, or it cannot be reached.
             StorageSchemaTooNew: a newer version of Turnwire has written it.
             StorageCorrupt: it is damaged, or has other tables.
             StorageError: it cannot be opened.
@@ -146,7 +148,7 @@ class PostgresStore(SqlStore):
         return store
 
     async def locks(self) -> PostgresLocks:
-        """Returns the locks of this node, with which alone it writes to sessions. To be called once."""
+        """Returns the locks of this node, without which it cannot write to sessions. Call it once."""
         writing = cast(Connection[NodeDatabase], self._writing)
         db = await writing.run(lambda db: db)
         locks = PostgresLocks(writing, db, self._writer.note_position, self._housekeeping.wake, self._begin_history)
@@ -155,7 +157,7 @@ class PostgresStore(SqlStore):
         return locks
 
     async def busy_sessions(self, session_ids: Sequence[str]) -> frozenset[str]:
-        """Returns those of some sessions, of whichever node, that have a turn that has not ended."""
+        """Returns those of some sessions, on any node, that have a turn that has not ended."""
         return await self._reading.run(busy_sessions, session_ids)
 
     async def aclose(self) -> None:
@@ -166,16 +168,16 @@ class PostgresStore(SqlStore):
         await super().aclose()
 
     async def _renew_accounts(self) -> None:
-        """Takes what other nodes add to the accounts, again and again. All tenants may be many."""
+        """Reads repeatedly what other nodes add to the accounts. There may be many tenants."""
         while True:
             began = time.monotonic()
-            with contextlib.suppress(StorageError):  # the connection is lost: there is another one soon
-                # on the thread of the writer, so that what a commit adds comes before or after it
+            with contextlib.suppress(StorageError):  # the connection is lost: another one is opened soon
+                # on the writer's thread, so that each commit is added either before or after it
                 self._reads.accounts.renew(*await self._writing.run(_accounts_of_all))
             await asyncio.sleep(max(ACCOUNTS_SECONDS, ACCOUNTS_SHARE * (time.monotonic() - began)))
 
     async def _begin_history(self) -> None:
-        """Goes on with what the database has now, which may be less than before."""
+        """Continues with the present state of the database, which may have lost commits."""
         before, position = self._timelines.current, await self._writing.run(last_position)
         self._timelines = await self._writing.run(Timelines.begin, position)
         if self._timelines.current != before:
@@ -197,7 +199,7 @@ def writing(url: str) -> PostgresDatabase:
 
     Raises:
         StorageBusy: another server has the lock, or the database cannot be reached.
-        StorageError: it refuses the connection.
+        StorageError: it rejects the connection.
     """
     return _opened(partial(WritingDatabase, url))
 
@@ -225,6 +227,6 @@ def _bring_up_to_date(db: PostgresDatabase) -> None:
     migrate(db)
     if isinstance(db, NodeDatabase):
         db.join()
-    else:  # nodes let those of a shard go when they take it
+    else:  # nodes remove the imports of a shard when they take it
         give_up_imports(db)
     adopt_words(db)

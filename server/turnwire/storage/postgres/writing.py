@@ -1,4 +1,4 @@
-"""Changes as PostgreSQL carries them out: one statement for all rows of a table, which come as an array a column."""
+"""Changes in the form of PostgreSQL: one statement for all rows of a table, with one array for each column."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -11,16 +11,16 @@ Types = tuple[str, ...]
 """The types of the values of a change, in their order."""
 
 SHARDED = {"sessions": "session_id", "uploads": "upload_id"}
-"""Tables with a column `shard`, and the column of which it is made."""
+"""Tables with a column `shard`, and the column from which it is computed."""
 
 
 def with_shard(change: Insert) -> Insert:
-    """Returns an insert of one more value, the shard."""
+    """Returns an insert with one more value, the shard."""
     return change._replace(columns=(*change.columns, "shard"))
 
 
 def columns_of(change: Change) -> tuple[str, ...]:
-    """Returns the columns whose values the rows of a change have."""
+    """Returns the columns for which the rows of a change have values."""
     if isinstance(change, Insert | Delete):
         return change.columns
     return (*(name for name, _ in change.expressions), change.key)
@@ -44,12 +44,12 @@ def statement_of(change: Change, types: Types) -> str:
 
 
 def types_of(change: Change, catalog: Mapping[tuple[str, str], str]) -> Types:
-    """Returns the types of the values of a change, of those of all columns by table and name."""
+    """Returns the types of the values of a change, from the types of all columns by table and name."""
     return tuple(catalog[change.table, name] for name in columns_of(change))
 
 
 def arrays_of(rows: Sequence[Row]) -> list[list[Any] | None]:
-    """Returns the values of rows by column. A column without values is NULL; with the others, it has a NULL for each
-    row.
+    """Returns the values of rows by column: one NULL for a column without values, else an array with a value or NULL
+    for each row.
     """
     return [None if all(value is None for value in column) else list(column) for column in zip(*rows, strict=True)]

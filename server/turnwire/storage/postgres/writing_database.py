@@ -1,4 +1,4 @@
-"""The connection that writes: it has the locks, the positions of events, and the history of the database."""
+"""The connection that writes. It has the locks, the positions of events, and the history of the database."""
 
 import contextlib
 import time
@@ -13,22 +13,23 @@ LOCK = 0x7457_6973
 it."""
 
 LOCK_SECONDS = 2.0
-"""Time that a server waits for the lock: PostgreSQL ends a connection some time after its client has closed it."""
+"""Maximum time that a server waits for the lock: PostgreSQL ends a connection some time after its client has closed it.
+"""
 
 LOCK_PAUSE_SECONDS = 0.05
-"""Between two attempts to get the lock."""
+"""Time between two attempts to get the lock."""
 
 POSITION_BITS = 20
-"""Low bits of a node's position, for the events of one transaction. The bits above are the number of the transaction:
-so no two nodes give the same position, and what a session or a node stores later has a higher one. A server that writes
-alone counts on, and stays behind: each of its transactions has a number too."""
+"""Low bits of a node's position, for the events of one transaction. The bits above are the number of the transaction,
+so that no two nodes use the same position, and what a session or a node stores later has a higher one. A server that
+writes alone increments its positions by one, and stays lower, because each of its transactions has a number too."""
 
 _HISTORY = """
 SELECT concat_ws('/', system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8),
     (SELECT oid FROM pg_database WHERE datname = current_database()), 'lineage'::regclass::oid)
 FROM pg_control_system()
 """
-"""Names the history of the database: another one begins when a standby is promoted, and when a backup is restored."""
+"""Identifies the history of the database. A new one begins when a standby is promoted or a backup is restored."""
 
 _BEGIN = f"""
 UPDATE lineage SET history = ?,
@@ -38,7 +39,9 @@ WHERE history <> ?
 
 
 class Replaced(psycopg.OperationalError):
-    """While the connection was lost another server has written, or the database went back: what is in memory is old."""
+    """Another server has written, or the database went back, while the connection was lost: what is in memory is
+    outdated.
+    """
 
 
 class WritingDatabase(PostgresDatabase):
@@ -51,14 +54,14 @@ class WritingDatabase(PostgresDatabase):
         """Connects and takes the lock. Raises an error of psycopg."""
         super().__init__(url, read_only=False)
         self.pending: str | None = None
-        """The transaction whose end was not heard."""
+        """The transaction whose COMMIT was not answered."""
         self.position_offset = 0
         self._lineage: tuple[str, int] | None = None
-        """The history and the start of this server, once it has begun."""
+        """The history and the start of this server, once `begin` was called."""
         self._lock()
 
     def begin(self) -> None:
-        """Notes that this server writes from now on: to one before it, everything may have changed."""
+        """Notes that this server writes from now on. For a server before it, everything may have changed."""
         self.run("UPDATE lineage SET starts = starts + 1")
         self._lineage = self._stored_lineage()
 
@@ -88,12 +91,12 @@ class WritingDatabase(PostgresDatabase):
         self.pending = None
 
     def is_aborted(self) -> bool:
-        """Connects again, and returns whether nothing is stored of the transaction whose end was not heard."""
+        """Connects again, and returns whether nothing is stored of the transaction without an answer."""
         self.renew()
         return self.row("SELECT pg_xact_status(CAST(? AS xid8))", (self.pending,)) == ("aborted",)
 
     def begins_history(self, position: int) -> bool:
-        """Returns whether the database has another history than when a server wrote to it last."""
+        """Returns whether the database has another history than when a server last wrote to it."""
         history = self._history()
         begins = self.run(_BEGIN, (history, position, history)) > 0
         [(self.position_offset,)] = self.rows("SELECT position_offset FROM lineage")

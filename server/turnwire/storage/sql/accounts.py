@@ -1,4 +1,4 @@
-"""The accounts of tenants as SQL: adding to the usage, and reading what is stored at the start."""
+"""The accounts of tenants as SQL: adds to the usage, and reads at the start what is stored."""
 
 from collections.abc import Iterable
 from datetime import date, timedelta
@@ -26,7 +26,7 @@ _FIRST_DAY = date(1970, 1, 1)
 
 @lru_cache
 def _stored_bytes(dialect: Dialect) -> str:
-    """Returns SQL for what a session has stored, counted anew from its rows."""
+    """Returns SQL that counts from its rows what a session has stored."""
     body = dialect.byte_length("body")
     own = f"(SELECT coalesce(sum({body}), 0) FROM {{}} WHERE session = sessions.id)"
     settings = f"coalesce(sum({dialect.byte_length('settings')}), 0)"
@@ -42,9 +42,9 @@ def _stored_bytes(dialect: Dialect) -> str:
 
 
 def add_to_totals(db: Database, deltas: Iterable[Delta]) -> None:
-    """Adds what the units of a transaction have changed. Costs a statement for each tenant, and for each of its days.
+    """Adds the changes of a transaction's units. Costs a statement for each tenant, and for each of its days.
 
-    A total tells the next start what would be counted over all sessions otherwise.
+    The totals save the next start from counting over all sessions.
     """
     changed: dict[str, tuple[int, int]] = {}
     spent: dict[tuple[str, date], Consumption] = {}
@@ -53,7 +53,8 @@ def add_to_totals(db: Database, deltas: Iterable[Delta]) -> None:
         changed[delta.tenant] = sessions + delta.sessions, stored_bytes + delta.stored_bytes
         for day, used in delta.spent:
             spent[delta.tenant, day] = spent.get((delta.tenant, day), Consumption()) + used
-    for tenant, added in sorted(changed.items()):  # in one order on all servers: none waits in a ring
+    # in the same order on all servers, so that none waits for another in a circle
+    for tenant, added in sorted(changed.items()):
         if any(added):
             db.run(_ADD_TOTAL, (tenant, *added))
     for (tenant, day), used in sorted(spent.items(), key=itemgetter(0)):
@@ -63,7 +64,7 @@ def add_to_totals(db: Database, deltas: Iterable[Delta]) -> None:
 
 
 def counted_totals(db: Database) -> list[Delta]:
-    """Returns what all tenants have stored, as it is, as additions to empty accounts. Reads all sessions."""
+    """Counts what all tenants have stored; returns it as additions to empty accounts. Reads all sessions."""
     sessions = db.rows("SELECT tenant, count(*), sum(stored_bytes) FROM live_sessions GROUP BY tenant")
     found = [Delta(tenant, count, stored) for tenant, count, stored in sessions]
     files = db.rows("SELECT tenant, sum(length(content)) FROM files GROUP BY tenant")
@@ -73,14 +74,14 @@ def counted_totals(db: Database) -> list[Delta]:
 
 
 def wrong_stored_bytes(db: Database) -> list[str]:
-    """Returns the ids of sessions whose `stored_bytes` is not what their rows have. Reads the whole database."""
+    """Returns the ids of sessions whose `stored_bytes` is not the sum of their rows. Reads the whole database."""
     wrong = f"stored_bytes <> {_stored_bytes(db.dialect)}"
     found = db.rows(f"SELECT session_id FROM live_sessions AS sessions WHERE {wrong} ORDER BY id")
     return [session_id for (session_id,) in found]
 
 
 def wrong_totals(db: Database) -> list[str]:
-    """Returns the tenants whose totals are not the sum of what they have."""
+    """Returns the tenants whose totals are not the sum of what they have stored."""
     counted = _sums(Delta(*row) for row in db.rows("SELECT tenant, sessions, stored_bytes FROM tenant_totals"))
     real = _sums(counted_totals(db))
     return sorted(
@@ -89,7 +90,7 @@ def wrong_totals(db: Database) -> list[str]:
 
 
 def count_anew(db: Database) -> None:
-    """Writes the counters of all sessions and tenants anew. Runs in the transaction of the caller."""
+    """Recounts all sessions and tenants, and writes their counters. Runs in the transaction of the caller."""
     counted = _stored_bytes(db.dialect)
     db.run(f"UPDATE sessions SET stored_bytes = {counted} WHERE stored_bytes <> {counted}")
     db.run("DELETE FROM tenant_totals")
@@ -118,12 +119,12 @@ def _day(number: int) -> date:
 
 
 def totals(db: Database, tenant: str) -> tuple[int, int]:
-    """Returns how many sessions and bytes a tenant has; those of a transaction are added at its end."""
+    """Returns the numbers of sessions and of bytes of a tenant; a transaction adds its own at its end."""
     find = "SELECT sessions, stored_bytes FROM tenant_totals WHERE tenant = ?"
     sessions, stored_bytes = db.row(find, (tenant,)) or (0, 0)
     return sessions, stored_bytes
 
 
 def check_bytes(db: Database, deltas: Iterable[Delta], added: Delta, max_stored_bytes: int) -> None:
-    """Raises QuotaExceeded when a tenant may not store so much more; see `check_totals`."""
+    """Raises QuotaExceeded when a tenant may not store that many more bytes; see `check_totals`."""
     check_totals(totals(db, added.tenant), deltas, added, max_stored_bytes=max_stored_bytes)

@@ -1,4 +1,4 @@
-"""Alternatives: the messages with the same one before them, that on the path and those off it."""
+"""Alternatives: the messages with the same message before them, on the path and off it."""
 
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
@@ -21,10 +21,10 @@ ON_PATH = "session = ? AND on_path = 1 AND queued = 0"
 """Messages on the path, as SQL."""
 
 OFF_PATH = f"session = ? AND on_path = 0 AND taken_back = {NOT_TAKEN_BACK}"
-"""Messages off the path that can be chosen, as SQL. In these words, SQLite uses the index `messages_off_path`."""
+"""Messages off the path that can be chosen, as SQL. SQLite uses the index `messages_off_path` for this wording only."""
 
 _BATCH = 500
-"""Ids in one statement: no list of them is long, and other reads go on between two."""
+"""Ids in one statement, so that no list of them is long and other reads run between two statements."""
 
 
 _UNDO = """
@@ -86,10 +86,10 @@ GROUP BY one.id
 
 
 def branch_of(db: Database, session: int, message_id: str) -> tuple[list[TreeRow], TreeRow | None]:
-    """Returns a message and those before it that are off the path, last first, and the one on it before them.
+    """Returns a message and those before it that are off the path, last first, and the one on the path before them.
 
     Raises:
-        MessageNotFound: there is no such message, it waits, or it or one before it was taken back.
+        MessageNotFound: the message does not exist or waits, or it or one before it was taken back.
     """
     rows = [TreeRow(*row) for row in db.rows(_UP, (message_id, session, session))]
     if not rows:
@@ -139,7 +139,9 @@ def has_branches(db: Database, session: int) -> bool:
 
 
 def alternatives(db: Database, session: int, message_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Returns how many alternatives messages have, and the place of each among its own. Without those of none."""
+    """Returns the number of alternatives of messages, and the index of each among its own. Leaves out those without
+    any.
+    """
     if not has_branches(db, session):
         return {}
     found = dict[str, tuple[int, int]]()
@@ -163,13 +165,15 @@ def with_alternatives(db: Database, session: int, messages: tuple[Message, ...])
 
 
 def counted(message: Message, found: dict[str, tuple[int, int]]) -> Message:
-    """Returns a message with the numbers that were found of it."""
+    """Returns a message with the numbers found for it."""
     count, index = found.get(message.message_id, (0, 0))
     return msgspec.structs.replace(message, alternative_count=count, alternative_index=index)
 
 
 def shown_behind(db: Database, session: int, previous: str) -> tuple[str, int] | None:
-    """Returns id and place of the message on the path that directly follows another one; "" asks for the first one."""
+    """Returns id and place of the message on the path that directly follows another one; "" stands for the
+    beginning.
+    """
     before = f"coalesce((SELECT place FROM messages WHERE {ON_PATH} AND message_id = ?), 0)"
     row = db.row(
         f"SELECT message_id, place, previous FROM messages WHERE {ON_PATH} AND place > {before} ORDER BY place LIMIT 1",
@@ -183,7 +187,7 @@ def _batches(message_ids: Sequence[str]) -> Iterable[Sequence[str]]:
 
 
 def restorable(db: Database, tenant: str, session_id: str) -> tuple[str, ...]:
-    """Returns what would be brought back; see `TenantStore.restorable`."""
+    """Returns what would be restored; see `TenantStore.restorable`."""
     session = session_row(db, tenant, session_id)
     with db.snapshot():
         undo = db.row(_UNDO, (session,))

@@ -1,7 +1,7 @@
-"""Whole sessions as records of an archive, read apart from all other reads.
+"""Whole sessions as records of an archive, read separately from all other reads.
 
-The reading connection would be held for as long as a large session takes, so an archive has one of its own. Each
-session is read in one snapshot: another process or a checkpoint may run meanwhile, and it does not see them.
+The reading connection would be held for as long as a large session takes, so an archive has its own connection. Each
+session is read in one snapshot, which neither another process nor a checkpoint changes.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ from turnwire.storage.sql.turns import turns_begun
 
 BATCH_RECORDS = 200
 BATCH_BYTES = 2**20
-"""Size of the texts of a batch; a record alone may be larger."""
+"""Size of the texts of a batch; a single record may be larger."""
 
 
 def _asked(dialect: Dialect) -> str:
-    """Returns SQL for whether the message of a turn is still there."""
+    """Returns SQL for whether the message of a turn still exists."""
     message_id = dialect.field("turns.body", "user_message_id")
     return (
         f"EXISTS (SELECT 1 FROM messages AS asked WHERE asked.message_id = {message_id}"
@@ -70,7 +70,7 @@ ORDER BY place
 async def opened_archive(
     opened: Callable[[], Awaitable[Connection[Database]]], tenant: str
 ) -> AsyncIterator["StoredSessions"]:
-    """Opens what reads whole sessions of a tenant; see `TenantStore.archive`."""
+    """Opens a reader of whole sessions of a tenant; see `TenantStore.archive`."""
     connection = await opened()
     try:
         yield StoredSessions(connection, tenant)
@@ -119,7 +119,7 @@ def _batch(reading: Iterator[Record]) -> tuple[Record, ...]:
 
 
 def _size(record: Record) -> int:
-    """Returns about how many bytes a record holds, without encoding it."""
+    """Returns the approximate bytes of a record, without encoding it."""
     match record:
         case ArchivedFile(_, content):
             return len(content)
@@ -159,11 +159,13 @@ class _Found(NamedTuple):
     is_hidden: bool
     branch: Branch | None
     ended: int | None
-    """Whether its turn has ended; None: it has no turn."""
+    """Whether its turn has ended; None without a turn."""
 
 
 def _messages(db: Database, row: int) -> Iterator[tuple[Message, bool, Branch | None]]:
-    """Yields the messages in order, up to the first that is not complete, whether each is hidden, and its branch."""
+    """Yields the messages in order, up to the first that is not complete, with whether each is hidden, and
+    its branch.
+    """
     with closing(_walk(db, row, hidden=False)) as shown, closing(_walk(db, row, hidden=True)) as hidden:
         for found in heapq.merge(shown, hidden, key=attrgetter("place")):
             message = found.message
@@ -176,18 +178,18 @@ def _messages(db: Database, row: int) -> Iterator[tuple[Message, bool, Branch | 
 
 
 def _walk(db: Database, row: int, *, hidden: bool) -> Generator[_Found]:
-    """Yields what is hidden, or what is not, in order."""
+    """Yields the hidden messages, or the others, in order."""
     query = _MESSAGES.format(asked=_asked(db.dialect))
     with closing(db.each(query, (row, int(not hidden)))) as rows:
         for place, ended, previous, turn_id, *stored in rows:
             branch = None if previous is None else Branch(previous_message_id=previous, turn_id=turn_id)
-            # an archive says what is before a message by its order
+            # the order of an archive says which message precedes another
             message = msgspec.structs.replace(message_of(db, tuple(stored)), previous_message_id="")
             yield _Found(place, message, hidden, branch, ended)
 
 
 def _ended(turn: Turn, at: datetime) -> Turn:
-    """Returns a turn; one that runs as if it had been interrupted at a time."""
+    """Returns a turn; a running one as if it had been interrupted at a time."""
     if turn.status is TurnStatus.ENDED:
         return turn
     return msgspec.structs.replace(

@@ -27,10 +27,9 @@ WHERE {{where}} AND (since_us, open_calls.tool_call_id) > (?, ?) AND messages.id
     AND turns.turn_id = messages.turn_id AND turns.ended = 0 AND sessions.id = open_calls.session
 ORDER BY since_us, open_calls.tool_call_id LIMIT ?
 """
-"""The sixth is a share of what its message has. CROSS JOIN keeps SQLite from another order of the tables.
+"""The sixth column is a share of the size of its message. CROSS JOIN keeps SQLite from reordering the tables.
 
-A turn whose end could not be stored with its messages has left calls that no turn waits for: `turns.ended`.
-"""
+A turn whose end could not be stored with its messages has left calls for which no turn waits: `turns.ended`."""
 
 
 def permission(db: Database, tenant: str, session_id: str, permission_id: str) -> PermissionRequest:
@@ -79,9 +78,9 @@ def open_questions(
 def _open_page(
     db: Database, kind: str, tenant: str, session_id: str | None, page: Page, *, max_bytes: int | None
 ) -> tuple[list[str], str]:
-    """Returns the bodies of what is open of a kind, oldest first, and the token of the next page.
+    """Returns the bodies of the open rows of a kind, oldest first, and the token of the next page.
 
-    The token has an id, because the row would show how many the server has. What is open is few of what there is.
+    The token has an id, because a row number would show how many rows the server has. Few rows are open.
     """
     listing = f"{kind}s of {session_id}" if session_id else f"all {kind}s of {tenant}"
     [after] = decode_token(page.token, listing, str) if page.token else [""]

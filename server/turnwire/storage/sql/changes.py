@@ -19,7 +19,7 @@ class Update(NamedTuple):
 
     table: str
     expressions: tuple[tuple[str, str], ...]
-    """By column, what it is set to: `{}` stands for the value, names for what the row has."""
+    """By column, its new value: `{}` stands for the given value, names for those of the row."""
     key: str = "id"
 
 
@@ -34,17 +34,19 @@ Change = Insert | Update | Delete
 
 
 def insert(table: str, columns: str, tail: str = "") -> Insert:
-    """Returns an insert of columns with commas between them."""
+    """Returns an insert of columns, which are separated by commas."""
     return Insert(table, tuple(columns.split(", ")), tail)
 
 
 def upsert(table: str, columns: str, key: str = "id") -> Insert:
-    """Returns what writes a row, whether there is one of its key or not."""
+    """Returns a change that writes a row, whether or not its key exists."""
     keys = key.split(", ")
     changes = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", ") if name not in keys)
     return insert(table, columns, f" ON CONFLICT ({key}) DO UPDATE SET {changes}")
 
 
 def update(table: str, columns: str, **expressions: str) -> Update:
-    """Returns an update of columns with commas between them, and by name the expressions that are no plain values."""
+    """Returns an update of columns, which are separated by commas; by name the expressions that are not
+    plain values.
+    """
     return Update(table, tuple((name, expressions.get(name, "{}")) for name in columns.split(", ")))

@@ -1,4 +1,4 @@
-"""Sessions, messages and turns as statements read them: the columns, and values of these."""
+"""Sessions, messages and turns as statements read them: the columns, and the values of these."""
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -20,13 +20,13 @@ HEADER = (
 """The columns that `message_of` takes, for a message without its parts."""
 
 WITH_PARTS = HEADER.replace("NULL, NULL", "messages.parts, NULL")
-"""With its parts, but for what is for the provider alone, of which an answer may have 32 MiB."""
+"""With its parts, but without what is for the provider alone, of which an answer may have 32 MiB."""
 
 COLUMNS = HEADER.replace("NULL, NULL", "messages.parts, messages.provider_states")
-"""With all of it."""
+"""All columns of a message."""
 
 MESSAGE_BYTES = "(length(messages.parts) + coalesce(length(messages.provider_states), 0))"
-"""The stored size of a message's parts, as SQL. No engine reads a BLOB for its length."""
+"""The stored size of a message's parts, as SQL. No engine reads a BLOB to find its length."""
 
 PARTS_BYTES = "length(messages.parts)"
 """The same without what is for the provider alone."""
@@ -38,7 +38,7 @@ TURN = (
 """The columns that `turn_of` takes."""
 
 TURN_HEADER = TURN.replace("turns.settings", "NULL")
-"""See `Turn.header`: what is left out may be a megabyte a turn, and is not read."""
+"""See `Turn.header`: the settings may take a megabyte per turn, and are not read."""
 
 Columns = tuple[int, str, str, str, str, bytes, bytes | None, str, bytes | None, bytes | None]
 """The values of `COLUMNS`."""
@@ -52,19 +52,19 @@ _session = msgspec.json.Decoder(Session).decode
 
 
 def stored_bytes(dialect: Dialect) -> str:
-    """Returns SQL for what a message counts in `sessions.stored_bytes`."""
+    """Returns SQL for the bytes of a message that count in `sessions.stored_bytes`."""
     return f"({dialect.byte_length('messages.body')} + coalesce(length(messages.sent_context), 0) + {MESSAGE_BYTES})"
 
 
 def total(expression: str) -> str:
-    """Returns SQL for the sum of whole numbers, which is one: 0 without rows."""
+    """Returns SQL for the sum of whole numbers, as a whole number: 0 without rows."""
     return f"CAST(coalesce(sum({expression}), 0) AS BIGINT)"
 
 
 def one_session(dialect: Dialect) -> str:
     """Returns SQL for the row of a tenant's session.
 
-    In this index the session of another tenant is as absent as one that never was.
+    In this index the session of another tenant is as absent as one that never existed.
     """
     return f"FROM sessions {dialect.hint('sessions_of_tenants')} WHERE state = 'live' AND tenant = ? AND session_id = ?"
 
@@ -97,7 +97,7 @@ def session_row(db: Database, tenant: str, session_id: str) -> int:
 
 
 def number(db: Database, statement: str, parameters: Sequence[Any] = ()) -> int:
-    """Returns the number that a statement finds in its first row; 0 when it finds none, or NULL."""
+    """Returns the number in the first row that a statement finds; 0 when it finds none, or NULL."""
     row = db.row(statement, parameters)
     return 0 if row is None else row[0] or 0
 
@@ -129,7 +129,7 @@ def read_messages(
 def each_message(
     db: Database, where: str, parameters: Sequence[Any], order: str, *, columns: str = COLUMNS
 ) -> Generator[Message]:
-    """As `read_messages`, one after the other. To be used inside of a snapshot, and closed."""
+    """Yields messages like `read_messages`, one at a time. Use it inside a snapshot, and close it."""
     query = f"SELECT {columns} FROM messages WHERE {where} ORDER BY {order}"
     with closing(db.each(query, parameters)) as rows:
         for row in rows:

@@ -20,9 +20,9 @@ D_contra = TypeVar("D_contra", bound=Database, contravariant=True)
 
 
 class Connection(Generic[D_co]):
-    """A connection and its thread, which carries out one function after the other. Used on the event loop only.
+    """A connection and its thread, which carries out one function at a time. Used on the event loop only.
 
-    Owners take turns with their reads; what is written goes in its order. `_db` is used on the thread alone.
+    Owners take turns with reads; writes run in their order. `_db` is used on the thread only.
     """
 
     def __init__(self, *, is_reader: bool) -> None:
@@ -39,7 +39,7 @@ class Connection(Generic[D_co]):
 
         Args:
             opening: Called on the thread; its errors are raised as they are.
-            is_reader: Whether owners take turns on it, and a cancelled caller's function that waits is left out.
+            is_reader: Whether owners take turns on it, and a waiting function is left out when its caller is cancelled.
             idle: Work of the thread while it is idle.
         """
         connection = cls(is_reader=is_reader)
@@ -70,7 +70,7 @@ class Connection(Generic[D_co]):
             raise db.translate(error) from error
 
     async def close(self) -> None:
-        """Closes the connection once the thread has done what it has; what comes later is refused. Idempotent."""
+        """Closes the connection after the functions that wait; later calls are rejected. Idempotent."""
         db, self._db = self._db, None
         if db is not None:
             result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -93,9 +93,9 @@ class IdleWork(NamedTuple, Generic[D_contra]):
     """Work that the thread of a connection repeats while it is idle."""
 
     seconds: float
-    """After which it does so."""
+    """Idle time after which it does so."""
     function: Callable[[D_contra], None]
-    """Raises nothing."""
+    """Must not raise."""
 
 
 class _Calls:
@@ -107,7 +107,7 @@ class _Calls:
         """By owner, in the order of their turns."""
         self._last: Callable[[], None] | None = None
         self._ready = SimpleQueue[None]()
-        """One for each call, and one for the end."""
+        """One item for each call, and one for the end."""
         self._idle: tuple[float, Callable[[], None]] | None = None
 
     def add(self, owner: str, call: Callable[[], None]) -> None:
@@ -116,19 +116,19 @@ class _Calls:
         self._ready.put(None)
 
     def end(self, last: Callable[[], None] | None = None) -> None:
-        """Ends the thread when it has done what waits, and the last one."""
+        """Ends the thread after the waiting calls and this last one."""
         with self._lock:
             self._last = last
         self._ready.put(None)
         self._ready.put(None)
 
     def when_idle(self, seconds: float, function: Callable[[], None]) -> None:
-        """Has the thread call a function whenever it has waited for some time, from its next call on."""
+        """Makes the thread call a function whenever it has been idle for some time, from its next call on."""
         self._idle = (seconds, function)
         self.add(NO_OWNER, function)
 
     def take(self) -> Callable[[], None] | None:
-        """Returns the next one once there is one; None at the end."""
+        """Returns the next call once one waits; None at the end."""
         self._wait()
         with self._lock:
             if not self._waiting:
@@ -137,7 +137,7 @@ class _Calls:
             owner, calls = self._waiting.popitem(last=False)
             call = calls.popleft()
             if calls:
-                self._waiting[owner] = calls  # behind the others
+                self._waiting[owner] = calls  # after the others
             return call
 
     def _wait(self) -> None:
@@ -154,7 +154,7 @@ class _Calls:
 
 
 def _serve(calls: _Calls) -> None:
-    """Runs on the thread of a connection. Keeps nothing of a call: the next one may be an hour away."""
+    """Runs on the thread of a connection. Keeps no reference to a call, because the next one may be an hour away."""
     while (call := calls.take()) is not None:
         call()
         del call
@@ -166,7 +166,7 @@ def _answer_unless_gone(result: "asyncio.Future[T]", function: Callable[[], T]) 
 
 
 def _answer(result: "asyncio.Future[T]", function: Callable[[], T]) -> None:
-    """Calls a function, and gives what it returns or raises to the event loop."""
+    """Calls a function, and delivers its result or its error to the event loop."""
     try:
         deliver = partial(result.set_result, function())
     except BaseException as error:  # the thread must outlive every failure

@@ -10,49 +10,49 @@ from turnwire.storage.sql.changes import Change
 
 
 class Interrupted(Exception):
-    """Raised when a query inside of `Database.limited` was interrupted."""
+    """Raised when a query inside `Database.limited` was interrupted."""
 
 
 class Words(NamedTuple):
-    """Way in which an engine keeps words: `search_index` has rows of them by `rowid`, and `matches` finds these."""
+    """An engine's index of words: `search_index` has the words of a row by `rowid`, and `matches` finds rows."""
 
     matches: str
-    """Condition that a row is what a query, a parameter, asks for."""
+    """Condition that a row matches a query, which is a parameter."""
     phrase: Callable[[Sequence[str], bool], str]
-    """Returns a query for words next to each other, of which the last one may go on."""
+    """Returns a query for consecutive words, of which the last one may continue if the flag is set."""
     both: str
-    """Between two queries, in parentheses unless they are phrases: both."""
+    """Stands between two queries, in parentheses unless they are phrases: both match."""
     either: str
-    """One of them."""
+    """The same: one of them matches."""
     but_not: str
-    """The first, and not the second."""
+    """The same: the first matches, and the second does not."""
     row: Callable[[str], str]
-    """Returns words, divided by spaces, as a row has them."""
+    """Returns words, separated by spaces, in the form of a row."""
     remove: str
-    """Statement that removes a row: its number, and what `row` made of its words."""
+    """Statement that removes a row: takes its number, and the result of `row` for its words."""
     clear: str
     """Statement that removes all rows."""
 
 
 class Dialect(NamedTuple):
-    """Where the engines differ in what one statement can say."""
+    """The differences between the statements of the engines."""
 
     among: str
-    """Behind a column: it is one of the keys of a parameter, which `keys` makes. One parameter, so that the engine need
-    not plan the statement again for another number of keys."""
+    """Follows a column: it is one of the keys of a parameter, which `keys` makes. One parameter, so that the engine
+    need not plan the statement again for another number of keys."""
     keys: Callable[[Collection[Any]], Any]
     """Makes the parameter for `among`."""
     byte_length: Callable[[str], str]
-    """Returns an expression for how many bytes a text has in UTF-8; the length of a blob is `length(blob)`."""
+    """Returns an expression for the bytes of a text in UTF-8; the length of a blob is `length(blob)`."""
     field: Callable[[str, str], str]
-    """Returns an expression for a text in a JSON body: the column, and the names of the fields that lead to it, with
-    dots between them."""
+    """Returns an expression for a text in a JSON body: takes the column, and the names of nested fields, separated by
+    dots."""
     without: Callable[[str, str], str]
     """Returns an expression for a JSON body without one of its fields."""
     contains: Callable[[str], str]
-    """Returns a condition that a text has a parameter in it."""
+    """Returns a condition that a text contains a parameter."""
     beginning: Callable[[str], str] | None
-    """Returns an expression for the beginning of a text. None when indexes take texts of any length; else the index of
+    """Returns an expression for the beginning of a text. None if indexes accept texts of any length; else the index of
     a text that may be long has its beginning, and rows come in its order when they are sorted by that first."""
     merges_branches: bool
     """Whether ordered branches of a UNION ALL are merged; else all their rows are sorted, unless each has a limit."""
@@ -61,15 +61,15 @@ class Dialect(NamedTuple):
     least: str
     """The same for the least one."""
     hint: Callable[[str], str]
-    """Returns what stands behind the name of a table to have an index used, where the planner would err."""
+    """Returns the text after the name of a table that makes the planner use an index, where it would choose wrongly."""
     row_id: str
-    """Column that every row has, whatever its table: where it is."""
+    """Column of every row of every table: its physical location."""
     words: Words
     """For searches."""
 
 
 class Database(Protocol):
-    """A connection of one of the engines. Used on one thread alone.
+    """A connection of one of the engines. Used on one thread only.
 
     All methods raise one of `failures` when the database fails.
     """
@@ -77,10 +77,10 @@ class Database(Protocol):
     dialect: Dialect
     """The dialect of this engine."""
     failures: tuple[type[Exception], ...]
-    """Errors with which it fails, as far as Python tells them."""
+    """The exceptions with which it fails."""
     lane: tuple[int, int]
-    """Which numbers this server gives, of those that servers choose by what is stored: those that leave the first as
-    the rest of a division by the second, a power of two."""
+    """The numbers that this server gives, of those that servers choose by what is stored: their remainder in a division
+    by the second number, a power of two, is the first."""
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Returns all rows that a statement finds, or returns of what it changes; may be empty."""
@@ -93,12 +93,12 @@ class Database(Protocol):
     def each(self, statement: str, parameters: Sequence[Any] = ()) -> Generator[Row]:
         """Yields rows while they are read, for callers that may stop before the last one.
 
-        To be used inside of `snapshot` or `transaction`, and closed with `contextlib.closing`.
+        Use it inside `snapshot` or `transaction`, and close it with `contextlib.closing`.
         """
         ...
 
     def run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
-        """Carries out a statement. Returns how many rows it changed."""
+        """Carries out a statement. Returns the number of rows that it changed."""
         ...
 
     def run_many(self, statement: str, parameters: Iterable[Sequence[Any]]) -> None:
@@ -106,22 +106,22 @@ class Database(Protocol):
         ...
 
     def write(self, change: Change, rows: Sequence[Row]) -> None:
-        """Carries out one change for rows, of which no two have one key. Does nothing when there are none."""
+        """Carries out one change for rows, no two of which have the same key. Does nothing without rows."""
         ...
 
     def together(self) -> AbstractContextManager[None]:
-        """Lets what is written in the block be sent together: its errors are raised when the block ends, if not before.
+        """Sends the writes of the block together: their errors are raised at the end of the block at the latest.
 
-        Nothing is read in it, and what `run` returns means nothing.
+        Nothing is read in it, and the result of `run` means nothing.
         """
         ...
 
     def numbers(self) -> Iterator[int]:
-        """Yields numbers for rows, of those that the store makes; each once, whatever is rolled back."""
+        """Yields numbers for rows that the store makes; each once, whatever is rolled back."""
         ...
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Lets all reads in the block see the same moment."""
+        """Makes all reads in the block see the same moment."""
         ...
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -129,7 +129,7 @@ class Database(Protocol):
         ...
 
     def limited(self, is_over: Callable[[], bool], max_seconds: float) -> AbstractContextManager[None]:
-        """Ends what runs in the block soon after a time, and when it is over. Raises Interrupted then."""
+        """Interrupts what runs in the block soon after a time, or when it is over. Raises Interrupted then."""
         ...
 
     def has_changed(self) -> bool:
@@ -137,13 +137,13 @@ class Database(Protocol):
         ...
 
     def first_position(self, after: int) -> int:
-        """Returns the position of the first event of the transaction, given the one behind those of this server."""
+        """Returns the position of the transaction's first event, given the position after the events of this server."""
         ...
 
     def horizon(self) -> int:
-        """Returns the position before which no event is still to come, as the snapshot or transaction sees it.
+        """Returns the position before which no event can still appear, as the snapshot or transaction sees it.
 
-        Where several servers write, one may still store an event before others that are stored already.
+        Where several servers write, one may still store an event before others that are already stored.
         """
         ...
 
@@ -158,19 +158,21 @@ class Database(Protocol):
         ...
 
     def owns(self, session_id: str) -> bool:
-        """Returns whether this server may write to a session: no other one can."""
+        """Returns whether this server may write to a session; then no other one can."""
         ...
 
     def is_first(self, task: str) -> bool:
-        """Returns whether no other server does a task in a transaction that has not ended; none begins it meanwhile."""
+        """Returns whether no other server does a task in an open transaction; none begins it meanwhile."""
         ...
 
     def concerns_all(self, error: BaseException) -> bool:
-        """Returns whether an error is of the database and not of what it was given: its disk, its connection."""
+        """Returns whether an error comes from the database itself, its disk or its connection, and not from
+        its input.
+        """
         ...
 
     def translate(self, error: Exception) -> StorageError:
-        """Returns the storage error for one of `failures`. Its text has nothing of what is stored."""
+        """Returns the storage error for one of `failures`. Its text contains nothing that is stored."""
         ...
 
     def close(self) -> None:
@@ -183,16 +185,16 @@ MAX_POSITION = 2**63 - 1
 
 
 class OneServer:
-    """The part of a `Database` that only nodes of a cluster have otherwise: one server has the database for itself."""
+    """The part of a `Database` that differs only for nodes of a cluster: one server has the database to itself."""
 
     lane = (0, 1)
 
     def first_position(self, after: int) -> int:
-        """Returns the position behind those of this server, which are all."""
+        """Returns the position after those of this server, which are all."""
         return after
 
     def horizon(self) -> int:
-        """Returns a position behind all others: what is stored is stored in order."""
+        """Returns a position after all others: events are stored in order."""
         return MAX_POSITION
 
     def owns(self, session_id: str) -> bool:

@@ -32,7 +32,7 @@ class DisplayForms:
     """Keeps display forms by row and version of their messages. Used on the threads of reading connections."""
 
     def __init__(self, codec: Codec, max_bytes: int = MAX_KEPT_BYTES) -> None:
-        """Takes what makes them, and how much memory they may have."""
+        """Takes the codec that makes them, and their maximum memory."""
         self._codec = codec
         self._max_bytes = max_bytes
         self._lock = threading.Lock()  # for all below
@@ -71,7 +71,7 @@ class DisplayForms:
         among, ids = f"messages.id {db.dialect.among}", db.dialect.keys(rows)
         with closing(each_message(db, among, (ids,), "messages.id", columns=WITH_PARTS)) as messages:
             for row, message in zip(sorted(rows), messages, strict=True):
-                # drafts come without another version
+                # drafts do not change the version
                 yield row, self._codec.encode_display(message), message.status is not MessageStatus.STREAMING
 
     def _keep(self, key: tuple[int, int], frame: bytes) -> None:
@@ -94,9 +94,9 @@ def display(
         db: The reading connection.
         tenant: The owner of the session.
         session_id: The session.
-        page: Which of them.
-        forms: Makes and keeps them.
-        max_bytes: Maximum size of messages to be read here; None for any.
+        page: The requested page.
+        forms: Makes and keeps display forms.
+        max_bytes: Maximum size of the messages to read here; None for any.
 
     Raises:
         HeavyRead: the messages of the page have more bytes.
@@ -122,7 +122,7 @@ def display(
 def _whole_display(db: Database, forms: DisplayForms, session: int, page: Page) -> DisplayPage:
     """Returns all display forms, or the newest that fit."""
     newest = f"SELECT {_ROW} FROM messages WHERE session = ? AND on_path = 1 ORDER BY queued DESC, place DESC"
-    with closing(db.each(newest, (session,))) as rows:  # read no further than they fit
+    with closing(db.each(newest, (session,))) as rows:  # reads no further than fits
         fit, left_out = fitting(forms.frames(db, rows), _frame_bytes, page.max_bytes, refuses=True)
     frames = [frame for _, frame in fit]
     return DisplayPage(b"".join(frames if page.newest_first else frames[::-1]), "", left_out)

@@ -1,4 +1,4 @@
-"""The statements for what `turnwire.storage.units` reads and writes. Runs on the writer's thread."""
+"""The statements that read and write for `turnwire.storage.units`. Runs on the writer's thread."""
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
@@ -93,7 +93,7 @@ _PUT: dict[str, Change] = {
     "requests": upsert("requests", _REQUEST, "tenant, subject, request_id"),
     "search_entries": insert("search_entries", "id, message, part_index, at_us, words, excerpt"),
 }
-"""Write the rows of a table, in this order: what others name comes first."""
+"""Write the rows of a table, in this order: tables to which others refer come first."""
 
 _END_DRAFTS = Delete("drafts", ("message",))
 _DRAFTS = insert("drafts", "message, n, body")
@@ -102,7 +102,7 @@ _WHOLE = {
     "facets": (Delete("session_facets", ("session",)), insert("session_facets", "tenant, facet, session")),
     "calls": (Delete("tool_calls", ("message",)), insert("tool_calls", "tool_call_id, message, call_id")),
 }
-"""Rows that are written for all of their owner."""
+"""Rows that are replaced together for their owner."""
 
 _ADD_USAGE = insert(
     "usage",
@@ -220,28 +220,28 @@ class SqlEngine:
         db.write(_EVENTS, rows.events)
 
     def forget(self) -> None:
-        """Looks anew for ids of the index: a statement may have given some."""
+        """Searches again for ids of the index: a statement may have given some."""
         self._words = WordIndex(self._db)
 
     def write_words(self, rows: Rows) -> None:
-        """Writes the words of rows, which the index wants all at once, last."""
+        """Writes the words of rows, all at once and last, as the index requires."""
         change_index(self._db, rows.words)
 
     def savepoint(self) -> None:
-        """Begins what `undo` takes back."""
+        """Begins a unit that `undo` can roll back."""
         self._db.run("SAVEPOINT unit")
 
     def undo(self) -> None:
-        """Takes back what was written since."""
+        """Rolls back what was written since the savepoint."""
         self._db.run("ROLLBACK TO unit")
         self._db.run("RELEASE unit")
 
     def release(self) -> None:
-        """Keeps it."""
+        """Keeps what was written since the savepoint."""
         self._db.run("RELEASE unit")
 
     def index(self, rows: Rows, session: SessionHead, message: int, new: Message, *, is_indexed: bool) -> bool:
-        """Adds what changes in the index of words."""
+        """Adds the changes of the index of words."""
         return self._words.replace(rows, session.tenant, session.found_in, message, new, is_indexed=is_indexed)
 
     # statements
@@ -272,7 +272,7 @@ class SqlEngine:
         return tree.select_path(self._db, session, change)
 
     def leave_place(self, session: int, message_id: str) -> None:
-        """Takes a message from before the one behind it."""
+        """Makes the message after a message follow the one before it."""
         tree.leave_place(self._db, session, message_id)
 
     def keep_turn(self, session: int, message_id: str, turn_id: str) -> None:
@@ -313,7 +313,7 @@ class SqlEngine:
         return pruned, size
 
     def note_turn(self, turn_id: str, *, start: int = 0, end: int = 0) -> None:
-        """Gives a turn the numbers of its events."""
+        """Stores the sequences of a turn's first and last event."""
         for column, sequence in (("start_sequence", start), ("end_sequence", end)):
             if sequence:
                 self._db.run(f"UPDATE turns SET {column} = ? WHERE turn_id = ?", (sequence, turn_id))
@@ -324,7 +324,7 @@ class SqlEngine:
         return session_of(*row)
 
     def former(self, tenant: str, session_id: str, joins: str) -> tuple[int, int, int | None]:
-        """Returns what an imported session begins with."""
+        """Returns the initial state of an imported session."""
         return states.former(self._db, tenant, session_id, joins)
 
     def publish(self, session: int, session_id: str, messages: int) -> int:
@@ -332,16 +332,16 @@ class SqlEngine:
         return states.publish(self._db, session, session_id, messages)
 
     def join(self, session: int, change: JoinSession) -> tuple[int, int, int]:
-        """Puts what was imported behind a conversation."""
+        """Appends what was imported to a conversation."""
         return states.join(self._db, session, change)
 
     def remove(self, session: SessionHead, session_id: str, rows: Rows) -> int:
-        """Removes some of a session."""
+        """Removes some rows of a session."""
         return states.remove(self._db, self._words, session, session_id, rows)
 
 
 def _grouped(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], list[str]]:
-    """Returns the last parts of keys by what stands before them: one statement finds those of a group."""
+    """Returns the last parts of keys, grouped by the parts before them: one statement finds those of a group."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for *beginning, last in keys:
         groups.setdefault(tuple(beginning), []).append(last)

@@ -30,5 +30,5 @@ def files(db: Database, tenant: str, hashes: Iterable[str]) -> dict[str, bytes]:
 
 
 def stored_files(db: Database, tenant: str, hashes: Iterable[str]) -> frozenset[str]:
-    """Returns which files there are; see `TenantStore.stored_files`."""
+    """Returns those of the files that are stored; see `TenantStore.stored_files`."""
     return frozenset(sha256 for sha256 in hashes if db.row(f"SELECT 1 {_OF_TENANT}", (tenant, sha256)))

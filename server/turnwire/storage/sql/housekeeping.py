@@ -1,4 +1,4 @@
-"""Housekeeping: what is no longer needed goes in small transactions, so that no commit waits for long."""
+"""Housekeeping: removes what is no longer needed in small transactions, so that no commit waits for long."""
 
 import asyncio
 import contextlib
@@ -10,22 +10,22 @@ from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.writer import GroupWriter, Other
 
 PAUSE_SECONDS = 0.005
-"""Between two rounds of steps, for commits, which come first anyway. A million old events take about two minutes,
+"""Delay between two rounds of steps, for commits, which come first anyway. A million old events take about two minutes,
 100,000 messages to index one, and a gigabyte of a removed upload five seconds, which is less than sending it takes."""
 ROUND_SECONDS = 60.0
-"""Between two looks for something to do, unless somebody wakes the task."""
+"""Interval between checks for something to do, unless the task is woken."""
 RETRY_SECONDS = 60.0
-"""Delay after a failed step, as on a full disk. No caller waits for it."""
+"""Delay after a failed step, for example on a full disk. No caller waits for it."""
 LOOK_SECONDS = 1.0
-"""Between two looks at the files: a server that only reads hears of a lost file after this time."""
+"""Interval between checks of the files: a server that only reads notices a lost file after this time."""
 
 Step = Callable[[], Awaitable[bool]]
-"""Does a small part, which blocks commits for some milliseconds. Returns False when nothing is left to do for now. What
-is to be done is read from the database, so a start, a crash or a failed commit between two steps loses nothing."""
+"""Does a small part, which blocks commits for some milliseconds. Returns False when nothing is left to do for now. The
+remaining work is read from the database, so a start, a crash or a failed commit between two steps loses nothing."""
 
 
 def stored(writer: GroupWriter, step: Callable[[Database, list[Delta]], bool]) -> Step:
-    """Returns a step inside of the writer's transactions, which appends what it changes in the accounts."""
+    """Returns a step that runs in the writer's transactions and appends its changes of the accounts."""
 
     async def carry_out() -> bool:
         return await writer.carry_out(Other(step, is_step=True))
@@ -36,18 +36,18 @@ def stored(writer: GroupWriter, step: Callable[[Database, list[Delta]], bool]) -
 class Housekeeping:
     """One task, which `start` makes and `aclose` ends. Used on the event loop only.
 
-    It also looks whether the files of the database are in their places while nothing is stored; each transaction does.
+    It also checks that the files of the database are in place while nothing is stored; each transaction does so itself.
     """
 
     def __init__(self, writer: GroupWriter, steps: Sequence[Step]) -> None:
-        """Takes the writer, which is closed after this, and the steps, which are carried out in turns."""
+        """Takes the writer, which is closed after this, and the steps, which take turns."""
         self._writer = writer
         self._steps = steps
-        self._wake = asyncio.Event()  # set by `wake`, cleared by the task before it looks for something to do
+        self._wake = asyncio.Event()  # set by `wake`, cleared by the task before it checks for something to do
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Starts the task, which looks at once for what an earlier run has left."""
+        """Starts the task, which checks at once for what an earlier run has left."""
         self._task = asyncio.create_task(self._run(), name="housekeeping")
 
     def wake(self) -> None:
@@ -70,7 +70,7 @@ class Housekeeping:
             try:
                 pending = [step for step in pending if await step()]
                 await self._writer.look()
-            except (StorageError, ShuttingDown):  # of the latter, `aclose` comes soon
+            except (StorageError, ShuttingDown):  # `aclose` follows the latter soon
                 next_round, pending = loop.time() + RETRY_SECONDS, []
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE_SECONDS if pending else LOOK_SECONDS):

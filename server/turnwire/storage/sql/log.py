@@ -1,4 +1,4 @@
-"""Pages of the log: events with what the rows of their messages and turns say now."""
+"""Pages of the log: events with the present content of the rows of their messages and turns."""
 
 import itertools
 from collections.abc import Generator, Sequence
@@ -21,16 +21,16 @@ from turnwire.storage.sql.pages import HeavyRead
 from turnwire.storage.sql.sessions import removed_sessions
 
 PAGE_BYTES = 64 * 1024
-"""Size of a page: about as much as one write to a watcher carries; more would only wait in memory."""
+"""Size of a page: about one write to a watcher; more would only wait in memory."""
 
 PAGE_EVENTS = 256
-"""Made for one page at most, so that other reads do not wait for it for more than some milliseconds."""
+"""Maximum events made for one page, so that other reads wait for it no longer than some milliseconds."""
 
 AT_ONCE = 64
-"""Events for which what they are about is read together."""
+"""Number of events whose subjects are read together."""
 
 SMALL_BYTES = 16 * 1024
-"""Size up to which a message is read together with others: a mebibyte of all together at most."""
+"""Size up to which messages are read together: a mebibyte of all together at most."""
 
 _HEADS = f"""
 SELECT message_id, sessions.session_id, messages.session, branched_at, {MESSAGE_BYTES}
@@ -65,12 +65,12 @@ def _logged(  # noqa: PLR0917 - the columns
 
 
 def _of_tenant(dialect: Dialect) -> str:
-    """Returns SQL for a tenant's events by position. SQLite must not choose the table, which has those of all."""
+    """Returns SQL for a tenant's events by position. SQLite must not scan the table, which has the events of all."""
     return f"FROM events {dialect.hint('events_of_tenants')} WHERE tenant = ?"
 
 
 def session_bounds(db: Database, tenant: str, session_id: str) -> Bounds:
-    """Returns which sequences are kept; see `TenantStore.session_bounds`."""
+    """Returns the range of kept sequences; see `TenantStore.session_bounds`."""
     row = db.row(f"SELECT pruned_through, head_sequence {one_session(db.dialect)}", (tenant, session_id))
     if row is None:
         raise SessionNotFound(session_id)
@@ -78,7 +78,7 @@ def session_bounds(db: Database, tenant: str, session_id: str) -> Bounds:
 
 
 def log_bounds(db: Database, tenant: str) -> Bounds:
-    """Returns which positions are kept; see `TenantStore.log_bounds`."""
+    """Returns the range of kept positions; see `TenantStore.log_bounds`."""
     newest = f"SELECT position {_of_tenant(db.dialect)} AND position < ? ORDER BY position DESC LIMIT 1"
     query = f"SELECT pruned_through, coalesce(({newest}), 0), newest_dropped FROM log_state"
     with db.snapshot():
@@ -145,11 +145,11 @@ def _made(
     *,
     of_all: bool = False,
 ) -> tuple[tuple[Event, ...], tuple[bytes, ...], int]:
-    """Returns the events of a page, their frames, and the place of the last one; 0 when there is none.
+    """Returns the events of a page, their frames, and the position of the last one; 0 without events.
 
-    In a page of all sessions events have their positions. Goes through events of all kinds until the page is full, so
-    that a filter does not block other readers. Of a session that is being removed only the last event is replayed, as
-    when all others are gone.
+    In a page of all sessions events have their positions. Reads events of all kinds until the page is full, so that a
+    filter does not block other readers. Of a session that is being removed only the last event is replayed, as if all
+    others were gone.
     """
     events, frames, size, last, removed = list[Event](), list[bytes](), 0, 0, removed_sessions(db)
     subjects = Subjects(db, max_bytes)
@@ -189,9 +189,9 @@ class _Head(NamedTuple):
 
 
 class Subjects:
-    """The messages and turns of events, each read once: a message of a thousand calls has thousands of events.
+    """The messages and turns of events, each read once, because a message of a thousand calls has thousands of events.
 
-    Small ones are read together for some events at a time: for each of its own, PostgreSQL would be asked apart.
+    Small ones are read together for several events, because PostgreSQL would otherwise get a query for each of them.
     """
 
     def __init__(self, db: Database, max_bytes: int | None = None) -> None:
@@ -204,7 +204,7 @@ class Subjects:
         self._large: Message | None = None  # the one that was read last
 
     def read(self, logged: Sequence[Logged]) -> None:
-        """Reads what further events are about. `message` and `turn` are asked for these alone from now on."""
+        """Reads the subjects of further events; `message` and `turn` then know only these."""
         among, keys = self._db.dialect.among, self._db.dialect.keys
         self._heads.clear()
         self._small.clear()
@@ -226,7 +226,7 @@ class Subjects:
             self._turns.update((row[0], (row[1], turn_of(*row))) for row in turns)
 
     def message(self, session_id: str, message_id: str) -> Message | None:
-        """Returns a message; None when it is gone: one of this id may be another session's by now.
+        """Returns a message; None when it is gone, in case another session now has a message of this id.
 
         Raises HeavyRead: it has more bytes.
         """
@@ -249,9 +249,9 @@ class Subjects:
 
 
 def event_of(subjects: Subjects, logged: Logged, position: int) -> Event | None:
-    """Returns a stored event; None when its subject is gone and it tells nothing without it.
+    """Returns a stored event; None when its subject is gone and it means nothing without it.
 
-    `position` is that of the event; 0 where it is not to be told.
+    `position` is that of the event; 0 leaves it out.
 
     Raises:
         HeavyRead: its message has more bytes.

@@ -1,4 +1,4 @@
-"""Messages: pages of them, whole conversations, those of a turn, those that call tools or are to be answered."""
+"""Messages: pages of them, complete conversations, those of a turn, those that call tools or are to be answered."""
 
 from collections.abc import Collection
 from contextlib import closing
@@ -30,7 +30,7 @@ from turnwire.storage.sql.sessions import session
 from turnwire.storage.sql.turns import turns_begun
 
 MAX_CALLERS = 100
-"""Messages that call something of one name: some APIs name the calls of each answer alike."""
+"""Maximum messages with a call of one id, because some APIs give the calls of each answer the same ids."""
 
 MAX_CALLERS_BYTES = 64 * 2**20
 """Maximum size of all these messages, unless one alone is larger: an answer may have 32 MiB for its provider alone."""
@@ -38,7 +38,7 @@ MAX_CALLERS_BYTES = 64 * 2**20
 _SHOWN = "session = ? AND on_path = 1 AND queued = 0"
 
 _OF_SESSION = "+session = ? AND on_path = 1 AND queued = 0"
-"""The same, where the planner is to find messages by something else."""
+"""The same, where the planner should find messages by another condition."""
 
 _ON_PATH = "messages.message_id = ? AND session = ? AND on_path = 1"
 
@@ -51,8 +51,8 @@ _CALLING = (
     "SELECT calls.message FROM tool_calls AS calls CROSS JOIN messages AS made"
     " WHERE made.id = calls.message AND calls.tool_call_id {} AND made.session = ?"
 )
-"""The rows of messages of a session that make certain calls. CROSS JOIN keeps SQLite from going through all messages of
-the session; calls of other sessions are left out before anything is counted."""
+"""The rows of messages of a session that make certain calls. CROSS JOIN keeps SQLite from scanning all messages of the
+session; calls of other sessions are left out before anything is counted."""
 
 
 def message(db: Database, tenant: str, session_id: str, message_id: str, *, max_bytes: int | None = None) -> Message:
@@ -96,7 +96,7 @@ def history(db: Database, tenant: str, session_id: str) -> tuple[Message, ...]:
 
 def _history(db: Database, row: int) -> tuple[Message, ...]:
     check_conversation(number(db, f"SELECT {total(MESSAGE_BYTES)} FROM messages WHERE {_SHOWN}", (row,)))
-    found, memory_bytes = list[Message](), 0  # which may be four times as much as is stored
+    found, memory_bytes = list[Message](), 0  # which may be four times as large as what is stored
     with closing(each_message(db, _SHOWN, (row,), "place")) as shown:
         for one in shown:
             found.append(one)
@@ -106,13 +106,13 @@ def _history(db: Database, row: int) -> tuple[Message, ...]:
 
 
 def history_bytes(db: Database, tenant: str, session_id: str) -> int:
-    """Returns about how much memory a conversation takes; see `TenantStore.history_bytes`."""
+    """Returns the approximate memory of a conversation; see `TenantStore.history_bytes`."""
     query = f"SELECT count(*) * {BARE_BYTES} + {total(MESSAGE_BYTES)} FROM messages WHERE {_SHOWN}"
     return number(db, query, (session_row(db, tenant, session_id),))
 
 
 def conversation(db: Database, tenant: str, session_id: str) -> Conversation:
-    """Returns a session with its whole conversation; see `TenantStore.conversation`."""
+    """Returns a session with its complete conversation; see `TenantStore.conversation`."""
     with db.snapshot():
         row = session_row(db, tenant, session_id)
         turns = db.rows(f"SELECT {TURN_HEADER} FROM turns WHERE {turns_begun(db.dialect)} ORDER BY id", (row,))
@@ -151,7 +151,7 @@ def message_of_call(
 
 
 def callers(db: Database, tenant: str, session_id: str, message_ids: Collection[str]) -> tuple[Message, ...]:
-    """Returns messages that call; see `TenantStore.callers`."""
+    """Returns messages that make calls; see `TenantStore.callers`."""
     where = f"message_id {db.dialect.among} AND {_OF_SESSION}"
     return read_messages(db, where, (db.dialect.keys(message_ids), session_row(db, tenant, session_id)), "place")
 
@@ -159,9 +159,9 @@ def callers(db: Database, tenant: str, session_id: str, message_ids: Collection[
 def caller_sizes(
     db: Database, tenant: str, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
 ) -> dict[str, int]:
-    """Returns the messages that call, and their bytes; see `TenantStore.caller_sizes`.
+    """Returns the messages that make some calls, and their bytes; see `TenantStore.caller_sizes`.
 
-    Reads the others no further than their calls.
+    Reads other messages no further than their calls.
     """
     among, keys = db.dialect.among, db.dialect.keys
     by_part = f"{_CALLING.format(among)} LIMIT {MAX_CALLERS}"
@@ -182,7 +182,7 @@ def caller_sizes(
 
 
 def question_bytes(db: Database, tenant: str, session_id: str, message_id: str) -> int:
-    """Returns what is read to answer a message; see `TenantStore.question_bytes`."""
+    """Returns the bytes that are read to answer a message; see `TenantStore.question_bytes`."""
     row = session_row(db, tenant, session_id)
     answered = f"SELECT {db.dialect.field('body', 'parent_id')} FROM messages WHERE message_id = ? AND session = ?"
     wanted = f"(message_id IN (?, ({answered})) AND +session = ?) OR {_NEXT_ONE}"
@@ -208,7 +208,7 @@ def question(
 def _has_turn(db: Database, session: int, message: Message) -> bool:
     """Returns whether the turn that a message has or joined has not ended, or has left an answer that is not hidden.
 
-    Only turns of its session count: an archive may name another's.
+    Only turns of its session count, because an archive may name another session's.
     """
     field = db.dialect.field
     joined = (

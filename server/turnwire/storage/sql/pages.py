@@ -1,4 +1,4 @@
-"""Pages: where a page of a list begins, how many rows it has, and how many of these fit."""
+"""Pages: the beginning of a page of a list, its number of rows, and how many of these fit."""
 
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -9,10 +9,10 @@ from turnwire.domain.pages import decode_token
 from turnwire.ports.pages import Page
 
 HEAVY_BYTES = 2**20
-"""Size from which reads run on a connection of their own: reading takes some milliseconds for each of these."""
+"""Size above which a read runs on a connection of its own: reading that much takes some milliseconds."""
 
 NO_LIMIT = 2**62
-"""Rows that no list has."""
+"""More rows than any list has."""
 
 
 class HeavyRead(Exception):
@@ -20,7 +20,7 @@ class HeavyRead(Exception):
 
 
 def check_light(size: int, max_bytes: int | None) -> None:
-    """Raises HeavyRead for a read of more bytes. None takes any."""
+    """Raises HeavyRead for a read of more bytes. None allows any size."""
     if max_bytes is not None and size > max_bytes:
         raise HeavyRead
 
@@ -33,14 +33,14 @@ def fitting(
     refuses: bool = False,
     light_bytes: int | None = None,
 ) -> tuple[list[Any], bool]:
-    """Returns the first rows, as many as fit together, and whether a row was left out. Reads one more row at most.
+    """Returns the first rows that fit together, and whether a row was left out. Reads at most one row more.
 
     Args:
         rows: In the order in which they are wanted. Closed.
         size: Returns the bytes of a row.
-        max_bytes: Maximum size of all rows together; None takes every row.
+        max_bytes: Maximum size of all rows together; None returns every row.
         refuses: Whether a first row that does not fit alone is an error; else it is returned alone.
-        light_bytes: Maximum size of a light read, where the rows have what is read; None takes any.
+        light_bytes: Maximum size of a light read, if the rows contain what is read; None allows any size.
 
     Raises:
         HeavyRead: the rows have more than a light read.
@@ -62,7 +62,7 @@ def fitting(
 
 
 def listing(session_id: str, page: Page) -> str:
-    """Returns what a page token of a session's messages belongs to."""
+    """Returns the listing to which a page token of a session's messages belongs."""
     return f"messages-newest-first of {session_id}" if page.newest_first else f"messages of {session_id}"
 
 
@@ -84,7 +84,7 @@ def after_token(session_id: str, page: Page) -> tuple[str, tuple[int, ...]]:
 
 
 def limit_of(page: Page) -> int:
-    """Returns one row more than the page, to see whether there is a next page."""
+    """Returns the size of the page plus one row, which shows whether there is a next page."""
     return NO_LIMIT if page.size is None else page.size + 1
 
 

@@ -1,4 +1,6 @@
-"""Removing sessions: each is gone for all readers at once, and its rows go in small steps between commits."""
+"""The removal of sessions: each is gone for all readers at once; its rows are removed in small steps
+between commits.
+"""
 
 import asyncio
 import contextlib
@@ -18,29 +20,29 @@ GIVE_UP = (
 )
 
 LOOKED_AT = 1000
-"""Sessions among which one is looked for that this server may remove."""
+"""Number of sessions among which a step searches for one that this server may remove."""
 
 LOOK_SECONDS = 0.2
 """Longest time between two looks at what is left: another server may remove it."""
 
 
 def give_up_imports(db: Database) -> None:
-    """Lets everything go that an earlier run has stored in parts and not published."""
+    """Discards everything that an earlier run has stored in parts and not published."""
     db.run(GIVE_UP)
 
 
 class Removal:
-    """The work that removes what commits have marked; see `states.remove`. Each step is a commit.
+    """Removes what commits have marked; see `states.remove`. Each step is a commit.
 
     No order of steps, commits and crashes removes anything else.
     """
 
     def __init__(self, writer: GroupWriter, reading: Connection[Database]) -> None:
-        """Takes what carries the steps out, and the connection to look on for what is left."""
+        """Takes the writer of the steps, and the connection on which to find what is left."""
         self._writer = writer
         self._reading = reading
         self._gone = asyncio.Event()
-        """Set, and made anew, when something was removed."""
+        """Set, and replaced, when something was removed."""
 
     async def settled(self) -> None:
         """Returns when nothing is left of the sessions that are being removed now. Safe to cancel."""

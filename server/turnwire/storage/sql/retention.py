@@ -1,4 +1,4 @@
-"""Forgetting old events, in small steps between commits: by age and by count."""
+"""The removal of old events, in small steps between commits: by age and by count."""
 
 from datetime import timedelta
 from itertools import takewhile
@@ -12,9 +12,9 @@ from turnwire.storage.sql.database import Database
 from turnwire.storage.units import MAX_PRUNED, PRUNE_SLACK
 
 STEP_EVENTS = 96
-"""Events of one step, which blocks commits for some milliseconds."""
+"""Maximum events of one step, which blocks commits for some milliseconds."""
 STEP_SESSIONS = 500
-"""Looked at in one step."""
+"""Maximum sessions that one step examines."""
 
 _SOME = (
     "SELECT position, session_id, sequence, at_us, sessions.id, pruned_through, sessions.tenant, sessions.state"
@@ -23,7 +23,7 @@ _SOME = (
 
 
 _KEPT_FROM = "SELECT min(coalesce(nullif(first_sequence, 0), start_sequence)) FROM turns"
-"""The first event of the turns that have not ended, which are few. 0 keeps everything: it is unknown."""
+"""The first event of the turns that have not ended, which are few. 0 keeps everything, because it is unknown."""
 
 
 class _Row(NamedTuple):
@@ -34,7 +34,7 @@ class _Row(NamedTuple):
     sequence: int
     at_us: int
     session: int | None
-    """None when the session was deleted: the event tells that."""
+    """None when the session was deleted, which the event reports."""
     pruned: int
     tenant: str
     """The owner of the session."""
@@ -43,10 +43,10 @@ class _Row(NamedTuple):
 
 
 class Retention:
-    """Which events are too old, and how far the search for them is. Used on the writer's thread.
+    """Finds the events that are too old, and remembers how far the search is. Used on the writer's thread.
 
     Everything of turns that have not ended stays. No order of steps, commits and crashes drops anything else: a step
-    notes in its transaction what it has dropped, and the next start looks through all again.
+    records in its transaction what it has dropped, and the next start examines everything again.
     """
 
     def __init__(
@@ -57,24 +57,24 @@ class Retention:
         patient: Clock | None = None,
     ) -> None:
         """Args:
-        count: How many of its newest events a session keeps.
-        age: How long events are kept, and a minute longer.
-        clock: The time now; None is the real one.
-        patient: The time that tells what is old; None is the clock's, and the real one with patience.
+        count: Number of its newest events that a session keeps.
+        age: Time for which events are kept; up to a minute longer.
+        clock: The present time; None uses the real clock.
+        patient: The time that decides what is old; None uses the clock's, and the real one with patience.
         """
         self._count = count
         self._age = age
         self._clock = clock or utc_now
         self._patient = patient or clock or PatientClock(utc_now, age)
-        self._session = 0  # sessions up to this row were looked at for their count
-        self._position = 0  # events up to this position were looked at for their age; 0 begins again
+        self._session = 0  # sessions up to this row were examined for their count
+        self._position = 0  # events up to this position were examined for their age; 0 begins again
 
     def step(self, db: Database, deltas: list[Delta]) -> bool:
         """Carries out a step. Returns False when nothing is left to do for now."""
         return self._drop_over_count(db, deltas) or self._drop_old(db, deltas)
 
     def _drop_over_count(self, db: Database, deltas: list[Delta]) -> bool:
-        """Looks through all sessions once: commits keep to the count, unless it was lowered."""
+        """Examines all sessions once: commits keep to the count, unless it was lowered."""
         rows = db.rows(
             "SELECT id, session_id, head_sequence - ?, pruned_through, tenant, state FROM sessions WHERE id > ?"
             " ORDER BY id LIMIT ?",
@@ -92,9 +92,9 @@ class Retention:
         return bool(rows)
 
     def _drop_old(self, db: Database, deltas: list[Delta]) -> bool:
-        """Goes through the log from its beginning to the first event that is not old.
+        """Reads the log from its beginning to the first event that is not old.
 
-        What was kept for a turn may be free by the next time, so each time begins anew.
+        Events that were kept for a turn may be free by the next time, so each time begins anew.
         """
         some = [_Row(*row) for row in db.rows(_SOME, (self._position, STEP_EVENTS))]
         old, is_more = self._old(some)
@@ -104,10 +104,10 @@ class Retention:
         return is_more
 
     def _old(self, rows: list[_Row]) -> tuple[list[_Row], bool]:
-        """Returns the events that are old, of those before the first one that is not, and whether more may follow.
+        """Returns the old events before the first one that is not old, and whether more may follow.
 
-        The clock may have been wrong for a while: an event from the future is as old as one behind it, and one from
-        the past is kept behind one that is not old.
+        The clock may have been wrong for a while: an event from the future is as old as one after it, and one from the
+        past is kept after one that is not old.
         """
         now, old_before = microseconds(self._clock()), microseconds(self._patient() - self._age)
         before = list(takewhile(lambda row: not old_before <= row.at_us <= now, rows))
@@ -116,9 +116,9 @@ class Retention:
 
     @staticmethod
     def _drop(db: Database, deltas: list[Delta], old: list[_Row]) -> None:
-        # asked of the file, because the step before may have been rolled back
+        # read from the file, because the previous step may have been rolled back
         is_all_gone = db.row("SELECT min(position) FROM events") == (old[0].position,)
-        newest = {  # what was kept for a turn that has ended meanwhile may be more than a step
+        newest = {  # what was kept for a turn that has ended since may be more than a step
             row.session: (row, min(row.sequence, row.pruned + MAX_PRUNED))
             for row in old
             if row.session is not None and db.owns(row.session_id)
@@ -133,7 +133,7 @@ class Retention:
             is_all_gone &= is_dropped
             if row.session is None and is_dropped:
                 db.run("DELETE FROM events WHERE position = ?", (row.position,))
-            if is_all_gone:  # nothing is left up to there, so a watch of all sessions from before reads them anew
+            if is_all_gone:  # nothing is left up to there, so a watch of all sessions from before reads them again
                 gone_through = row.position
             if is_dropped:
                 newest_dropped = row.position
@@ -146,15 +146,15 @@ class Retention:
 
 
 def _freed(tenant: str, state: str, size: int) -> list[Delta]:
-    """Returns what changes in an account when bytes of a session are freed. One that is not live counts nowhere."""
+    """Returns the change of an account when bytes of a session are freed. A session that is not live counts nowhere."""
     return [Delta(tenant, stored_bytes=-size)] if size and state == SessionState.LIVE else []
 
 
 def prune(db: Database, session: int, session_id: str, through: int) -> tuple[int, int]:
-    """Drops a session's events up to a sequence, but for those from the first one of a turn on that has not ended.
+    """Drops a session's events up to a sequence, except from the first event of a turn that has not ended on.
 
     Returns:
-        The sequence up to which it could drop them, and how many bytes they had.
+        The sequence up to which it could drop them, and their bytes.
     """
     few = db.dialect.hint("turns_unfinished")
     [(kept_from,)] = db.rows(f"{_KEPT_FROM} {few} WHERE ended = 0 AND session = ?", (session,))

@@ -26,10 +26,10 @@ MAX_SECONDS = 2.0
 """Timeout of one search: a hundred times the time of a search in 100,000 messages."""
 
 MAX_OF_TENANT = 4
-"""Maximum searches of one tenant that run or wait: a search waits for at most as many of another tenant."""
+"""Maximum searches of one tenant that run or wait: a search waits for at most that many of another tenant."""
 
 MAX_WAITING = 64
-"""Searches of all tenants that run or wait at once."""
+"""Maximum searches of all tenants that run or wait at once."""
 
 _TOO_MANY = "too many searches run or wait; try again"
 
@@ -43,11 +43,11 @@ _HIT_BYTES = 1_024
 """Maximum size of a hit without its texts."""
 
 _SPILL_SECONDS = 3_600
-"""Greatest delay with which entries are filed of a second that had more than NUMBER_BITS can number (14 million)."""
+"""Maximum shift, in seconds, of the entries of a second that has more than NUMBER_BITS can number (14 million)."""
 
 _USUAL_WORDS = 80
 _SATURATION, _BY_LENGTH = 1.2, 0.75
-"""Says how soon more of the same word says nothing new, and how much a long text counts less: BM25's usual k1 and b."""
+"""How soon more of the same word adds nothing, and how much less a long text counts: BM25's usual k1 and b."""
 
 _PLACE = struct.Struct(">Q")
 
@@ -74,7 +74,9 @@ _READ_AT_ONCE = 16
 
 
 class Searches:
-    """Runs searches. Used on the event loop; `_open` counts those that the thread has not finished, by tenant."""
+    """Runs searches. Used on the event loop; `_open` counts the searches that the thread has not finished,
+    by tenant.
+    """
 
     def __init__(self, connection: Connection[Database], max_seconds: float = MAX_SECONDS) -> None:
         """Takes a reading connection of its own, which the caller closes."""
@@ -106,7 +108,7 @@ class Searches:
 
 
 class _Search:
-    """One search, from the moment when it is called. `is_wanted` is set on the loop and read on the thread."""
+    """One search, from its call on. `is_wanted` is set on the loop and read on the thread."""
 
     def __init__(self, tenant: str, search: Search, place: bytes, size: int, max_seconds: float) -> None:
         self._what = (tenant, search, place, size)
@@ -138,7 +140,7 @@ def find(db: Database, tenant: str, search: Search, place: bytes, size: int) -> 
         tenant: The owner of what is found.
         search: The search.
         place: `next_place` of the page before; b"" for the first.
-        size: Most hits to return, at least 1.
+        size: Maximum number of hits, at least 1.
 
     Raises:
         SessionNotFound: the tenant has no session of one of the ids.
@@ -156,13 +158,13 @@ def find(db: Database, tenant: str, search: Search, place: bytes, size: int) -> 
 
 
 def match(index: Words, tenant: str, query: Query, sessions: Iterable[int] = ()) -> str:
-    """Returns a query as an index has it. Words have letters and digits only, so nothing needs an escape.
+    """Returns a query in the form of an index. Words have only letters and digits, so nothing needs an escape.
 
     Args:
         index: The index of the engine.
         tenant: The owner of what is found.
         query: The terms to search for.
-        sessions: The rows of the sessions to look in; none for all.
+        sessions: The rows of the sessions to search in; none for all.
     """
     groups = [index.either.join(_term(index, tenant, term) for term in group) for group in query.groups]
     groups += filter(None, [index.either.join(index.phrase([session_word(tenant, row)], False) for row in sessions)])
@@ -185,9 +187,9 @@ class _Finding:
         self._sessions = [session_row(db, tenant, session_id) for session_id in search.session_ids]
 
     def entries(self, after: list[int], size: int) -> list[int]:
-        """Returns the entries from a place on, in order: one more than the page, or by rank all that are left.
+        """Returns the entries from a position on, in order: one more than the page, or by rank all that are left.
 
-        Raises InvalidRequest: the place is not of such a search.
+        Raises InvalidRequest: the position is not of such a search.
         """
         is_ranked = self._search.order is SearchOrder.RANK
         if after and is_ranked:
@@ -200,7 +202,7 @@ class _Finding:
         return [entry for entry, _ in self._found(order, size + 1, after)]
 
     def hits(self, ids: list[int]) -> tuple[tuple[SearchHit, ...], int]:
-        """Returns the hits of some entries, and how many of these were read until the page was full."""
+        """Returns the hits of some entries, and the number of entries read until the page was full."""
         hits = list[SearchHit]()
         ends_at, size, read = time.monotonic() + SHOWING_SECONDS, 0, 0
         for shown, text in self._shown(ids):
@@ -226,7 +228,7 @@ class _Finding:
         return tuple(hits), read
 
     def _shown(self, ids: list[int]) -> Iterator[tuple[Row | None, str]]:
-        """Yields what is shown of each entry, None of one that is not shown, and its text."""
+        """Yields the shown columns of each entry, or None for an entry that is not shown, and its text."""
         dialect = self._db.dialect
         fields = {name: dialect.field("messages.body", name) for name in ("type", "sender_name")}
         query = _SHOWN.format(title=dialect.field("sessions.body", "title"), among=dialect.among, **fields)
@@ -261,7 +263,7 @@ class _Finding:
         return [(entry, words) for entry, words in rows]
 
     def _texts(self, entries: list[int]) -> Iterator[tuple[int, str]]:
-        """Yields the searched texts of entries, in any order; "" of one that cannot be read any more."""
+        """Yields the searched texts of entries, in any order; "" for one that can no longer be read."""
         query = f"SELECT id, message, part_index, excerpt FROM search_entries WHERE id {self._db.dialect.among}"
         for some in _portions(entries):
             kept = self._db.rows(query, (self._db.dialect.keys(some),))
@@ -274,7 +276,7 @@ class _Finding:
     def _best(self, found: Mapping[int, int]) -> list[int]:
         """Returns the best entries, at most MAX_RANKED, the best first and of equal ones the newest.
 
-        The measure is BM25, where the hits themselves say how rare a term is. That of FTS5 counts the rows of all
+        The measure is BM25, in which the hits themselves show how rare a term is. That of FTS5 counts the rows of all
         tenants, so the order of one would change with what others store, and it reads every hit for each word.
 
         Args:
@@ -301,7 +303,7 @@ class _Finding:
         return _sorted(exact_score, likely)
 
     def _having(self, term: Term, found: Mapping[int, int]) -> set[int]:
-        """Returns those of some hits that have a term which a hit need not have."""
+        """Returns those of some hits that have a term which not every hit has."""
         index = self._db.dialect.words
         wanted = match(index, self._tenant, self._search.query, self._sessions)
         both = f"({wanted}){index.both}{_term(index, self._tenant, term)}"
@@ -319,5 +321,5 @@ def _sorted(score: Callable[[int], float], entries: Iterable[int]) -> list[int]:
 
 
 def _weight(all: int, having: int) -> float:
-    """Returns how much a term says, which is more the fewer hits have it."""
-    return math.log(1 + (all - having + 0.5) / (having + 0.5)) + 0.1  # what all have still counts by its number
+    """Returns the weight of a term, which is higher the fewer hits have it."""
+    return math.log(1 + (all - having + 0.5) / (having + 0.5)) + 0.1  # a term of all hits still counts by its number

@@ -1,8 +1,8 @@
-"""Sessions: one, those of some ids, and lists.
+"""Sessions: single ones, some by their ids, and lists.
 
-An index has the sessions of a tenant in an order, and another one those with a label or a directory. Where few sessions
-have what a filter asks for, these are read and sorted; else the list goes through its order and leaves out what does
-not pass, in steps that look at a bounded number of sessions each, so that no other read waits for long.
+An index has the sessions of a tenant in an order, and another one those with a label or a directory. If few sessions
+have what a filter requires, these are read and sorted; else the list follows its order and leaves out what does not
+pass, in steps that examine a bounded number of sessions each, so that no other read waits for long.
 """
 
 import hashlib
@@ -31,17 +31,18 @@ STEP_SESSIONS = 2000
 """Sessions that a step examines: some milliseconds, in which no other read runs."""
 
 STEP_BYTES = 16 * 2**20
-"""Sessions that a step reads, with the tools that lists leave out: 30 milliseconds without other reads."""
+"""Maximum bytes of sessions that a step reads, with the tools that lists leave out: 30 milliseconds without other
+reads."""
 
 MAX_STEPS = 10
-"""Reads for one page that has a size. A page that has not found enough by then is short, and has a next one."""
+"""Maximum reads for one page that has a size. A page that has not found enough by then is short, and has a next one."""
 
 Place = tuple[int | str, str]
 """The sort key of a session, and its id."""
 
 
 class Order(NamedTuple):
-    """The index and the column by which sessions are read in an order."""
+    """The index and the column of an order."""
 
     index_name: str
     column: str
@@ -69,7 +70,7 @@ def session(db: Database, tenant: str, session_id: str) -> Session:
 
 
 def known_sessions(db: Database, tenant: str, session_ids: Sequence[str]) -> tuple[Session, ...]:
-    """Returns those of some sessions that there are; see `TenantStore.known_sessions`."""
+    """Returns those of some sessions that exist; see `TenantStore.known_sessions`."""
     query = f"SELECT {SESSION_COLUMNS} {one_session(db.dialect)}"
     rows = (db.row(query, (tenant, one)) for one in session_ids)
     return tuple(session_of(*row) for row in rows if row)
@@ -125,7 +126,7 @@ class StepLimits(NamedTuple):
     """The limits of a step."""
 
     sessions: int
-    """Most sessions to find."""
+    """Maximum number of sessions to find."""
     max_bytes: int | None
     """Maximum size of these sessions; None sets no limit."""
 
@@ -142,9 +143,9 @@ class Step(NamedTuple):
     """The result of a step."""
 
     found: list[Found]
-    """In order; no more than fit, and one that does not. None has tools."""
+    """In order; those that fit, and one that does not. Without tools."""
     place: Place | None
-    """Where the next step begins; None when there are no more sessions."""
+    """The position where the next step begins; None without further sessions."""
 
 
 Look = Callable[[SessionFilter, Place | None, StepLimits], Awaitable[Step]]
@@ -152,7 +153,7 @@ Look = Callable[[SessionFilter, Place | None, StepLimits], Awaitable[Step]]
 
 
 class _Filling:
-    """A page while it is filled. `max_bytes` is what is left of its bytes; None is no limit."""
+    """A page while it is filled. `max_bytes` is what is left of its bytes; None sets no limit."""
 
     def __init__(self, page: Page) -> None:
         self.size = page.size
@@ -167,7 +168,9 @@ class _Filling:
         return STEP_SESSIONS if self.size is None else self.size - len(self.sessions) + 1
 
     def add(self, found: Found) -> None:
-        """Adds a session; notes that there are more when it does not fit. Raises AnswerTooLarge: it alone does not."""
+        """Adds a session; notes that there are more if it does not fit. Raises AnswerTooLarge if it does
+        not fit alone.
+        """
         fits = self.max_bytes is None or found.size_bytes <= self.max_bytes
         if self.leaves_out or len(self.sessions) == self.size or (not fits and self.sessions):
             self.leaves_out = True
@@ -201,7 +204,7 @@ async def session_page(look: Look, tenant: str, wanted: SessionFilter, page: Pag
 
 
 def _listing(tenant: str, wanted: SessionFilter) -> str:
-    """Returns what a page token belongs to."""
+    """Returns the listing to which a page token belongs."""
     digest = hashlib.sha256(msgspec.json.encode(wanted, order="deterministic")).hexdigest()
     return f"sessions of {tenant} {digest[:32]}"
 
@@ -213,8 +216,8 @@ def step(db: Database, tenant: str, wanted: SessionFilter, place: Place | None, 
         db: The reading connection.
         tenant: The tenant of the sessions.
         wanted: Filter and order.
-        place: Where the last step ended; None at the beginning.
-        budget: How many sessions to find.
+        place: The position where the last step ended; None at the beginning.
+        budget: The limits of the step.
     """
     with db.snapshot():
         few = _few(db, tenant, wanted, place)
@@ -232,7 +235,7 @@ def _looked_at(wanted: SessionFilter, count: int) -> int:
 
 
 def _few(db: Database, tenant: str, wanted: SessionFilter, place: Place | None) -> list[_Key] | None:
-    """Returns all sessions that pass, in order, where few have a label or the directory of the filter; else None."""
+    """Returns all sessions that pass, in order, if few have a label or the directory of the filter; else None."""
     query = "SELECT session FROM session_facets WHERE tenant = ? AND facet = ? LIMIT ?"
     for facet in facets_of(wanted.directory, wanted.labels):
         rows = [row for (row,) in db.rows(query, (tenant, facet, STEP_SESSIONS + 1))]
@@ -243,7 +246,7 @@ def _few(db: Database, tenant: str, wanted: SessionFilter, place: Place | None) 
 
 def _sorted(keys: list[_Key], wanted: SessionFilter, place: Place | None) -> list[_Key]:
     descends = ORDERS[wanted.order].descends
-    # both halves of a place are of one kind each, which no type can say
+    # both halves of a place are of one kind each, which no type can express
     behind = [key for key in keys if place is None or (key[:2] < place if descends else key[:2] > place)]
     return sorted(behind, reverse=descends)
 
@@ -284,7 +287,7 @@ def _passing(db: Database, tenant: str, wanted: SessionFilter, keys: list[_Key])
 
 
 def _of_rows(db: Database, tenant: str, wanted: SessionFilter, rows: list[int]) -> list[_Key]:
-    """Returns those of some sessions that pass the whole filter, in any order."""
+    """Returns those of some sessions that pass the complete filter, in any order."""
     where, parameters = "", list[object]()
     for facet in facets_of(wanted.directory, wanted.labels):
         where += " AND EXISTS (SELECT 1 FROM session_facets WHERE tenant = ? AND facet = ? AND session = sessions.id)"
@@ -321,7 +324,7 @@ def _read(db: Database, keys: list[_Key], max_bytes: int | None) -> list[Found]:
 
 
 def _readable(db: Database, keys: list[_Key]) -> list[_Key]:
-    """Returns the first sessions, as many as STEP_BYTES has, and one more."""
+    """Returns the first sessions, up to STEP_BYTES, and one more."""
     among = f"FROM sessions WHERE id {db.dialect.among}"
     if number(db, f"SELECT {total('body_bytes')} {among}", (_rows_of(db, keys),)) <= STEP_BYTES:
         return keys
@@ -335,9 +338,9 @@ def _rows_of(db: Database, keys: list[_Key]) -> object:
 
 
 def _listed_bytes(header: str, session: Session) -> int:
-    """Returns what a session counts in a list: no less than its bytes in an answer, whatever its state.
+    """Returns the bytes that a session counts in a list: at least its bytes in an answer, whatever its state.
 
-    An answer has a title that was set and the directory twice. All else is longer as JSON, but for the lengths of large
-    labels.
+    An answer has a title that was set and the directory twice. Everything else is longer as JSON, except for the
+    lengths of large labels.
     """
     return len((header + session.shown_title + session.directory).encode()) + 4 * len(session.labels)

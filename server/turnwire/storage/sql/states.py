@@ -1,4 +1,4 @@
-"""Whole sessions as statements: what an import begins, publishes and joins, and removing one step by step."""
+"""Whole sessions as statements: an import begins, is published or joins; a session is removed step by step."""
 
 from collections.abc import Iterable
 from contextlib import closing
@@ -14,11 +14,11 @@ from turnwire.storage.sql.words import WordIndex
 STEP_ROWS = 100
 """Rows of a session that one step removes, with all that belongs to a message: some milliseconds of work."""
 STEP_BYTES = 512 * 1024
-"""Size of the messages that one step removes, with their words in the index; each may have files, too."""
+"""Maximum size of the messages that one step removes, with their words in the index; each may have files, too."""
 
 
 def former(db: Database, tenant: str, session_id: str, joins: str) -> tuple[int, int, int | None]:
-    """Returns what an imported session begins with; see `turnwire.storage.units.Engine.former`."""
+    """Returns the initial state of an imported session; see `turnwire.storage.units.Engine.former`."""
     [(last, kept_bytes, owner)] = db.rows(
         "SELECT coalesce(max(sequence), 0), coalesce(sum(length(facts)), 0), coalesce(max(nullif(tenant, ?)), '')"
         " FROM events WHERE session_id = ?",
@@ -30,10 +30,9 @@ def former(db: Database, tenant: str, session_id: str, joins: str) -> tuple[int,
 
 
 def publish(db: Database, session: int, session_id: str, messages: int) -> int:
-    """Makes an imported session a live one. Costs the same however long it is, but for a count.
+    """Makes an imported session a live one. Costs the same however long it is, except for a count.
 
-    Returns the bytes of the files that came with it and that no message names. Raises StorageError: messages are
-    missing.
+    Returns the bytes of its files that no message names. Raises StorageError: messages are missing.
     """
     _check_count(db, session, session_id, messages)
     db.run("UPDATE sessions SET state = ? WHERE id = ?", (SessionState.LIVE, session))
@@ -41,9 +40,9 @@ def publish(db: Database, session: int, session_id: str, messages: int) -> int:
 
 
 def join(db: Database, target: int, change: JoinSession) -> tuple[int, int, int]:
-    """Puts what was imported for a session behind its conversation. Costs some microseconds a message.
+    """Appends what was imported for a session to its conversation. Costs some microseconds a message.
 
-    Returns the bytes that the session has more, those of files that no message names, and `branched_at` of what joins.
+    Returns the bytes that the session gains, those of files that no message names, and `branched_at` of what joins.
 
     Raises:
         StorageError: nothing was imported for it under the id, or messages are missing.
@@ -74,7 +73,9 @@ def _not_whole(session_id: str) -> StorageError:
 
 
 def _let_files_go(db: Database, row: int) -> int:
-    """Keeps of the files of an imported session those that its messages name. Returns the bytes of the others."""
+    """Keeps the files of an imported session that its messages name, and removes the others. Returns the bytes of
+    these.
+    """
     came_early = [file for (file,) in db.rows("SELECT file FROM imported_files WHERE session = ?", (row,))]
     db.run("DELETE FROM imported_files WHERE session = ?", (row,))
     return remove_unused(db, came_early)
@@ -83,8 +84,8 @@ def _let_files_go(db: Database, row: int) -> int:
 def remove(db: Database, words: WordIndex, session: SessionHead, session_id: str, rows: Rows) -> int:
     """Makes a session invisible, and removes some of its rows; of a small one, all.
 
-    What stays until its turn comes: events, of which readers get the last alone, and files, which count so long.
-    Returns the bytes of the files that are gone.
+    Events, of which readers get only the last, and files, which count until they are removed, stay until their turn
+    comes. Returns the bytes of the files that are gone.
     """
     row, last = session.id, session.head_sequence
     if session.state != SessionState.DELETING:
@@ -122,7 +123,7 @@ def remove(db: Database, words: WordIndex, session: SessionHead, session_id: str
 
 
 def _first_of(db: Database, query: str, session: int, count: int) -> tuple[list[int], bool]:
-    """Returns the first rows of a query for rows and bytes, as one step removes them, and whether these are all."""
+    """Returns the first rows of a query for rows and bytes, as many as one step removes, and whether these are all."""
     rows, size = list[int](), 0
     with closing(db.each(query, (session,))) as found:
         for row, row_bytes in found:
@@ -136,7 +137,7 @@ def _first_of(db: Database, query: str, session: int, count: int) -> tuple[list[
 def remove_messages(db: Database, words: WordIndex, session: SessionHead, messages: list[int], rows: Rows) -> int:
     """Removes messages, and the files that no others use. Returns the bytes of these files.
 
-    Adds to the rows what changes in the index of words.
+    Adds the changes of the index of words to the rows.
     """
     files = files_of(db, messages)
     for message in messages:
@@ -146,7 +147,7 @@ def remove_messages(db: Database, words: WordIndex, session: SessionHead, messag
 
 
 def remove_unused(db: Database, files: Iterable[int]) -> int:
-    """Removes the files among these that nothing uses any more. Returns their bytes."""
+    """Removes those of the files that nothing uses any more. Returns their bytes."""
     removed = (db.row(_REMOVE_UNUSED, (file,) * 3) for file in files)
     return sum(row[0] for row in removed if row)
 

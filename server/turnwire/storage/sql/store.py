@@ -1,4 +1,4 @@
-"""The store on the connections of an engine: hands each call to the writer or to a reader."""
+"""The store on the connections of an engine: passes each call to the writer or to a reader."""
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,12 +37,12 @@ from turnwire.storage.sql.writer import GroupWriter, Keeper
 from turnwire.storage.units import CommitWriter
 
 READERS = 3
-"""Connections that read: one, because several reading threads would take the interpreter from the writing thread, one
-more for reads that may take long, and one for searches alone, which may take longer."""
+"""Number of connections that read: one, because several reading threads would take the interpreter from the writing
+thread, one more for reads that may take long, and one for searches alone, which may take longer."""
 
 
 class RetentionSettings(Struct, frozen=True, kw_only=True):
-    """Time that events are kept."""
+    """The retention of events."""
 
     retained_events_per_session: int = 10_000
     """Number of its newest events that a session keeps for watchers that reconnect."""
@@ -106,8 +106,8 @@ class SqlStore:
         Args:
             keeper: The keeper of the database.
             connections: The writing one, and `READERS` that read. The store closes them.
-            another: Opens one more that reads.
-            settings: How long events are kept.
+            another: Opens one more reading connection.
+            settings: The retention of events.
             surroundings: The dependencies of the store.
             steps: Steps of housekeeping for this engine alone.
         """
@@ -157,11 +157,11 @@ class SqlStore:
         return storing
 
     def follow(self, follower: Follower) -> None:
-        """Calls a function for each further commit."""
+        """Registers a function to call with each further commit."""
         self._writer.followers.append(follower)
 
     def of(self, tenant: str) -> TenantReads:
-        """Returns the reads of what a tenant has."""
+        """Returns the store as one tenant sees it."""
         return TenantReads(self._reads, tenant)
 
     async def removals(self) -> None:
@@ -190,24 +190,24 @@ class SqlStore:
         return Moment(self._timelines.current, self._writer.published_of(tenant))
 
     async def moment_after_reads(self, tenant: str, session_id: str) -> Moment:
-        """Returns a moment that no read of the session was after."""
+        """Returns a moment that is not before anything that a read of the session has returned."""
         await self._writer.published(session_id)
         return self.moment(tenant)
 
     def standing(self, moment: Moment) -> Standing:
-        """Returns what a moment is to the log."""
+        """Returns the relation of a moment to the log."""
         return self._timelines.standing(moment)
 
     def warnings(self) -> Mapping[str, Mapping[str, object]]:
-        """Returns what an operator should know of the database: events of the log with their facts."""
+        """Returns the warnings about the database for the operator: events of the log with their facts."""
         return self._keeper.warnings()
 
     def is_writable(self) -> bool:
-        """Returns whether the last transaction was written. If not, tries once a second, so that later calls know."""
+        """Returns whether the last transaction was written. If not, retries once a second, so that later calls know."""
         return self._writer.is_writable()
 
     def forget(self, is_left: Callable[[str], bool]) -> None:
-        """Drops what is in memory of sessions that another server is to have, by their ids."""
+        """Drops from memory the sessions that move to another server, given by their ids."""
         self._reads.cache.forget(is_left)
 
     def own_files(self) -> frozenset[FileIdentity]:
@@ -215,7 +215,7 @@ class SqlStore:
         return self._keeper.own_files()
 
     def end_soon(self) -> None:
-        """Bounds how long a stop waits for what is to be stored; see `GroupWriter.end_soon`."""
+        """Limits how long a stop waits for commits; see `GroupWriter.end_soon`."""
         self._writer.end_soon()
 
     async def aclose(self) -> None:
@@ -231,5 +231,5 @@ class SqlStore:
 
 
 def _uncounted(step: Callable[[Database], bool]) -> Callable[[Database, list[Delta]], bool]:
-    """Returns a step of one server at a time that changes nothing in the accounts."""
+    """Returns a step that one server at a time carries out, and that changes no account."""
     return lambda db, _: db.is_first(step.__name__) and step(db)

@@ -1,7 +1,7 @@
 """The reads of one tenant's data.
 
-Reads that may take long, such as of a long conversation or of all sessions, have a connection of their own: they wait
-for each other, and no other read waits for them.
+Reads that may take long, such as of a long conversation or of all sessions, have their own connection: they wait for
+each other, and no other read waits for them.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -38,11 +38,11 @@ from turnwire.storage.sql.searching import Searches
 from turnwire.storage.sql.sessions import Place, Step, StepLimits
 
 LONG_MESSAGES = 128
-"""A conversation of more messages is long: reading it takes more than a few milliseconds, and hundreds may be read at
-the same moment."""
+"""Number of messages above which a conversation is long: reading it takes more than a few milliseconds, and hundreds
+may be read at the same moment."""
 
 LONG_BYTES = 2**19
-"""Stored size from which a conversation counts as long, too."""
+"""Stored size above which a conversation counts as long, too."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Log(Protocol):
     """The log of commits, as far as readers wait for it."""
 
     async def published(self, session_id: str | None = None) -> None:
-        """Returns when what is stored of a session, or of all, is published."""
+        """Returns when everything stored of a session, or of all, is published."""
         ...
 
 
@@ -62,7 +62,7 @@ class ReadDependencies:
 
     connection: Connection[Database]
     long: Connection[Database]
-    """The connection for reads that may take long; others would wait behind them."""
+    """The connection for reads that may take long, so that other reads do not wait for them."""
     writer: Log
     cache: SessionCache
     accounts: Accounts
@@ -76,7 +76,7 @@ class ReadDependencies:
 def _read(
     query: Callable[Concatenate[Database, str, P], T],
 ) -> Callable[Concatenate["TenantReads", P], Coroutine[Any, Any, T]]:
-    """Returns the read of a tenant that a query carries out on the connection for what is short."""
+    """Returns a read of a tenant that runs a query on the common connection."""
 
     async def read(self: "TenantReads", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.reads.connection.run(query, self.tenant, *args, **kwargs)
@@ -98,7 +98,9 @@ def _long(
 def _by_length(
     query: Callable[Concatenate[Database, str, str, P], T],
 ) -> Callable[Concatenate["TenantReads", str, P], Coroutine[Any, Any, T]]:
-    """Returns a read of a whole conversation: on the common connection if it is short, else on that for long reads."""
+    """Returns a read of a complete conversation: on the common connection if it is short, else on that for
+    long reads.
+    """
 
     async def read(self: "TenantReads", session_id: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
         wanted: Callable[..., T] = partial(query, **kwargs)
@@ -111,8 +113,8 @@ def _by_length(
 def _by_size(
     query: Callable[Concatenate[Database, str, P], T],
 ) -> Callable[Concatenate["TenantReads", P], Coroutine[Any, Any, T]]:
-    """Returns a read of rows that may be large: it measures them first, and then uses the common connection or that for
-    long reads.
+    """Returns a read of rows that may be large: measures them, and then uses the common connection or that for long
+    reads.
     """
 
     async def read(self: "TenantReads", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -127,7 +129,7 @@ def _by_size(
 
 
 def unless_long(db: Database, query: Callable[..., T], tenant: str, session_id: str, *args: object) -> T | None:
-    """Returns what a query finds in a session's conversation; None, without reading it, when it is long."""
+    """Returns the result of a query on a session's conversation; None, without reading it, when it is long."""
     row = session_row(db, tenant, session_id)
     shown = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE session = ? AND on_path = 1 LIMIT ?) AS shown"
     if number(db, shown, (row, LONG_MESSAGES + 1)) > LONG_MESSAGES:
@@ -143,7 +145,7 @@ class TenantReads:
     __slots__ = ("reads", "tenant")
 
     def __init__(self, reads: ReadDependencies, tenant: str) -> None:
-        """Takes whose sessions to read."""
+        """Takes the tenant whose data to read."""
         self.reads = reads
         self.tenant = tenant
 
@@ -208,7 +210,7 @@ class TenantReads:
         return await sessions.session_page(look, self.tenant, wanted, page)
 
     def archive(self) -> AbstractAsyncContextManager[SessionArchive]:
-        """Returns what reads whole sessions."""
+        """Returns a reader of whole sessions."""
         return archives.opened_archive(self.reads.another, self.tenant)
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:

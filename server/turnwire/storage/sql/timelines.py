@@ -1,9 +1,9 @@
 """Timelines: which moments belong to the history of the log, whatever file it was restored from.
 
-Each start of the server begins a timeline: a row with a name drawn by chance and the position at which it begins.
-PostgreSQL knows its history, so there a timeline begins when that does. A moment names a timeline and a position. A
-file that was restored from a backup lacks what came after the backup, and its next start begins a timeline there.
-Moments after the backup then lie beyond the end of their timeline, or the file does not have their timeline at all.
+Each start of the server begins a timeline: a row with a random name and the position at which it begins. PostgreSQL
+knows its history, so there a timeline begins when that does. A moment names a timeline and a position. A file that was
+restored from a backup lacks everything after the backup, and its next start begins a timeline there. Moments after the
+backup then lie beyond the end of their timeline, or the file does not have their timeline at all.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ from turnwire.ports.store import Moment, Standing
 from turnwire.storage.sql.database import Database
 
 KEPT_TIMELINES = 1000
-"""Starts of the server that are remembered. What is older than that many starts is taken for unknown."""
+"""Number of starts of the server that are remembered. Older moments count as unknown."""
 
 TOKEN_KEY_BYTES = 32
 
 
 class Timelines:
-    """The timelines of one file, the newest one being that of this run. Never changes."""
+    """The timelines of one file; the newest one is that of this run. Never changes."""
 
     def __init__(self, rows: Sequence[tuple[int, str, int]]) -> None:
         """Takes the rows, oldest first: number from 1, name, and the position at which it begins. At least one."""
@@ -35,10 +35,9 @@ class Timelines:
     def begin(cls, db: Database, position: int) -> "Timelines":
         """Begins the timeline of this run at the newest position of the log and forgets the oldest ones.
 
-        Where the database continues the history of an earlier run, its timeline continues too.
-
-        A full disk keeps no server from starting. The timeline is then not in the file, so that what is given in this
-        run counts as replaced in the next one.
+        Where the database continues the history of an earlier run, its timeline continues too. A full disk does not
+        prevent a server from starting. The timeline is then not in the file, so that the moments of this run count as
+        replaced in the next one.
         """
         name, begins = secrets.token_hex(8), False
         with _unless_full(db), db.transaction():
@@ -52,7 +51,7 @@ class Timelines:
         return cls(rows)
 
     def standing(self, moment: Moment) -> Standing:
-        """Returns what a moment is to the log."""
+        """Returns the relation of a moment to the log."""
         if moment.timeline == self.current:
             return Standing.PAST
         end = self._ends.get(moment.timeline)
@@ -64,7 +63,7 @@ class Timelines:
 def token_key(db: Database) -> bytes:
     """Returns the key that seals resume tokens; makes it at the first start.
 
-    It is a part of the data, so tokens are good for a copy and for a restored backup too. On a full disk it lasts for
+    It is a part of the data, so tokens are valid for a copy and for a restored backup too. On a full disk it lasts for
     this run, and the tokens of this run are unknown to the next one.
     """
     [(key,)] = db.rows("SELECT token_key FROM log_state")
@@ -72,7 +71,8 @@ def token_key(db: Database) -> bytes:
         key = secrets.token_bytes(TOKEN_KEY_BYTES)
         with _unless_full(db):
             db.run("UPDATE log_state SET token_key = ? WHERE length(token_key) = 0", (key,))
-            [(key,)] = db.rows("SELECT token_key FROM log_state")  # that of another server, which was quicker
+            # perhaps the key of another server, which was quicker
+            [(key,)] = db.rows("SELECT token_key FROM log_state")
     return bytes(key)
 
 

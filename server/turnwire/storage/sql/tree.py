@@ -2,9 +2,10 @@
 
 Each message names the one before it (`previous`), so the messages of a session are a tree. The path is one line of it
 from the beginning to its tip: the messages with `on_path`, in the order of their places, which grow along every line of
-the tree. Every change of the path moves the tip: messages leave behind the last one that stays, and a line joins. What
-leaves by a choice is an alternative, and can be chosen again. What is taken back cannot, until it is restored:
-`taken_back` has the sequence of the event of that, and the rows of `undos` are the stack of these events.
+the tree. Every change of the path moves the tip: the messages after the last one that stays leave, and a line joins. A
+message that leaves by a choice is an alternative, and can be chosen again. One that is taken back cannot, until it is
+restored: `taken_back` has the sequence of the event that reports it, and the rows of `undos` are the stack of these
+events.
 """
 
 import itertools
@@ -26,7 +27,7 @@ WITH RECURSIVE down (id, message_id, depth) AS (
 )
 SELECT {TREE_ROW} FROM down JOIN messages ON messages.id = down.id WHERE depth > 0 ORDER BY depth
 """
-"""Reads the messages that follow one off the path, the newest of alternatives each time. By message and session."""
+"""Reads the messages that follow one off the path, the newest alternative each time. Takes message and session."""
 
 _SUBTREE = f"""
 WITH RECURSIVE under (id, message_id) AS (
@@ -38,11 +39,11 @@ WITH RECURSIVE under (id, message_id) AS (
 )
 SELECT id FROM under
 """
-"""All messages off the path behind a message. By session, message and session."""
+"""All messages off the path after a message. Takes session, message and session."""
 
 
 def put_behind(db: Database, source: int, target: int) -> None:
-    """Puts the messages of a session behind those of another one. What is off the path says itself what it follows."""
+    """Appends the messages of a session to those of another one. A message off the path itself says what it follows."""
     [(place,)] = db.rows("SELECT coalesce(max(place), 0) FROM messages WHERE session = ? AND queued = 0", (target,))
     previous = _shown_id(db, target, "place > ? ORDER BY place DESC", 0) or ""
     db.run(
@@ -53,13 +54,13 @@ def put_behind(db: Database, source: int, target: int) -> None:
 
 
 def take_back(db: Database, session: int, first_message_id: str, sequence: int) -> Rewound:
-    """Takes a message and all behind it back; "" all of the conversation, and what could begin it instead.
+    """Takes a message and all later ones back; "" the complete conversation, and what could begin it instead.
 
     Args:
         db: The writing connection.
         session: The row of the session.
         first_message_id: The first message.
-        sequence: That of the event that tells it.
+        sequence: Sequence of the event that reports it.
 
     Raises:
         MessageNotFound: the message is not part of the conversation.
@@ -81,7 +82,7 @@ def take_back(db: Database, session: int, first_message_id: str, sequence: int) 
 
 
 def restore(db: Database, session: int, session_id: str) -> Rewound:
-    """Brings back what the last event took back that did so. What was added since follows it.
+    """Restores what the newest undo took back. What was added since follows it.
 
     Raises:
         NothingToRestore: nothing was taken back, or a turn began since, or the path changed.
@@ -103,7 +104,7 @@ def restore(db: Database, session: int, session_id: str) -> Rewound:
         (first, NOT_TAKEN_BACK, *block),
     )
     db.run("DELETE FROM undos WHERE session = ? AND sequence = ?", (session, sequence))
-    if not count:  # the conversation was empty, but for what could have begun it
+    if not count:  # the conversation was empty, except for what could have begun it
         return Rewound(0, _shown_id(db, session, "place > ? ORDER BY place DESC", 0))
     after = _shown_id(db, session, "place > ? ORDER BY place", end)
     if after is not None:
@@ -115,8 +116,7 @@ def restore(db: Database, session: int, session_id: str) -> Rewound:
 def select_path(db: Database, session: int, change: SelectPath) -> tuple[Rewound, dict[str, str]]:
     """Carries a change out. Costs what leaves and what joins the path.
 
-    Returns also the turns that messages on the path have from now on, by their ids: those that have other answers
-    behind them.
+    Also returns the new turns of messages on the path, by their ids: of those that now have other answers after them.
 
     Raises:
         MessageNotFound: see `SelectPath`.
@@ -161,13 +161,13 @@ def order_queue(db: Database, session: int, message_ids: Iterable[str]) -> None:
     order = {message_id: number for number, message_id in enumerate(message_ids)}
     wanted = sorted(rows, key=lambda row: order.get(row[2], -1))
     moved = [(old[1], row[0]) for old, row in zip(rows, wanted, strict=True) if row[0] != old[0]]
-    # first out of the way: no two messages may have one place, not even for a moment
+    # first out of the way: no two messages may share a place, not even for a moment
     db.run_many("UPDATE messages SET place = -place WHERE id = ?", [(row,) for _, row in moved])
     db.run_many("UPDATE messages SET place = ? WHERE id = ?", moved)
 
 
 def leave_place(db: Database, session: int, message_id: str) -> None:
-    """Lets the message behind a message of the conversation follow the one before it."""
+    """Makes the message after a message of the conversation follow the one before it."""
     db.run(
         "UPDATE messages SET previous = (SELECT previous FROM messages WHERE message_id = ?)"
         f" WHERE {ON_PATH} AND previous = ? AND place > (SELECT place FROM messages WHERE message_id = ?)",
@@ -176,7 +176,7 @@ def leave_place(db: Database, session: int, message_id: str) -> None:
 
 
 def carry_branches(db: Database, session: int, message_id: str) -> None:
-    """Lets what follows a message off the path go with it to the end of the session, where it was put."""
+    """Moves what follows a message off the path with it to the end of the session, where it was put."""
     row = db.row(
         f"SELECT place, (SELECT min(place) FROM messages WHERE {OFF_PATH} AND previous = ?) FROM messages"
         " WHERE message_id = ? AND queued = 0",
@@ -190,7 +190,7 @@ def carry_branches(db: Database, session: int, message_id: str) -> None:
 
 
 def keep_turn(db: Database, session: int, message_id: str, turn_id: str) -> None:
-    """Lets what follows a message off the path remember the turn that the message has, before it gets another one."""
+    """Makes what follows a message off the path keep the turn that the message has, before it gets another one."""
     db.run(
         "UPDATE messages SET branch_turn = (SELECT turn_id FROM messages WHERE message_id = ?)"
         f" WHERE {OFF_PATH} AND previous = ? AND branch_turn IS NULL"
@@ -200,7 +200,7 @@ def keep_turn(db: Database, session: int, message_id: str, turn_id: str) -> None
 
 
 def _join(db: Database, line: list[TreeRow]) -> None:
-    """Lets a line of messages join the path."""
+    """Adds a line of messages to the path."""
     db.run_many("UPDATE messages SET on_path = 1, branch_turn = NULL WHERE id = ?", [(row.id,) for row in line])
 
 

@@ -1,4 +1,4 @@
-"""Turns: pages of them, what they have spent, and the messages that wait for theirs."""
+"""Turns: pages of them, their usage, and the messages that wait for theirs."""
 
 from collections.abc import Sequence
 
@@ -71,7 +71,7 @@ def turns(
 
 
 def _turn_row(db: Database, session_row: int, turn_id: str) -> int:
-    """Returns the row of the turn in a page token. The row itself would show how many turns the server has."""
+    """Returns the row of the turn in a page token. A row number would show how many turns the server has."""
     row = db.row("SELECT id FROM turns WHERE turn_id = ? AND session = ?", (turn_id, session_row))
     if row is None:
         raise wrong_token()
@@ -93,7 +93,7 @@ def busy_sessions(db: Database, session_ids: Sequence[str]) -> frozenset[str]:
 
 
 def spent(db: Database, tenant: str, session_id: str) -> Spent:
-    """Returns what the ended turns have used; see `TenantStore.spent`."""
+    """Returns the usage of the ended turns; see `TenantStore.spent`."""
     field = db.dialect.field
     query = (  # the same expressions as in the index turns_spent, so bodies are not read
         f"SELECT {field('body', 'usage')},"

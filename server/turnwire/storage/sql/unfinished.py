@@ -10,5 +10,5 @@ class Unfinished(StorageError):
     """A database has the mark."""
 
     def __init__(self) -> None:
-        """Says what to do."""
+        """Tells the operator what to do."""
         super().__init__("a move to this database has not ended, so it is not complete: `turnwire move` to it again")

@@ -14,19 +14,20 @@ from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.writer import GroupWriter, Other
 
 PIECE_BYTES = 2**20
-"""Read at once: few trips between threads, and little memory."""
+"""Bytes read at once: few switches between threads, and little memory."""
 
 STEP_BLOCKS = 8
-"""Blocks of one step, 2 MiB: it blocks commits for some milliseconds. Two gigabytes at once would do so for seconds."""
+"""Maximum blocks that one step removes, 2 MiB: it blocks commits for some milliseconds. Two gigabytes at once would do
+so for seconds."""
 STEP_UPLOADS = 64
-"""Uploads of one step: many small ones are removed as quickly as they can be made."""
+"""Maximum uploads that one step removes: many small ones are removed as fast as they can be made."""
 
 
 class SqlUploads:
     """The uploads in the database of a store. Changes go through its writer, reads through its reader."""
 
     def __init__(self, writer: GroupWriter, reading: Connection[Database], on_removal: Callable[[], None]) -> None:
-        """Takes the parts of the store, which closes them, and what is called when there is something to remove."""
+        """Takes the parts of the store, which closes them, and a function to call when there is something to remove."""
         self._writer = writer
         self._reading = reading
         self._on_removal = on_removal
@@ -100,7 +101,7 @@ def remove_some(db: Database) -> bool:
     left = STEP_BLOCKS
     for row in some:
         left -= rows.remove_some_blocks(db, row[0], left)
-        if not left:  # more of this one may be there
+        if not left:  # it may have more
             break
         db.run("DELETE FROM uploads WHERE id = ?", row)
     return True

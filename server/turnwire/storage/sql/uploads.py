@@ -1,8 +1,8 @@
 """Uploads as SQL: a row each, and their bytes in blocks of one size, however small the pieces are in which they come.
 
-So a place is found by its number, and comparing or removing some bytes costs what these bytes are, not how many writes
-there were. What writes runs inside the writer's transaction, appends to `deltas` what it changes in the account of the
-tenant, and raises before it has written.
+So an offset is found by the number of its block, and comparing or removing bytes costs what these bytes are, not how
+many writes there were. Functions that write run inside the writer's transaction, append to `deltas` their changes of
+the tenant's account, and raise before they write.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -22,14 +22,14 @@ from turnwire.storage.sql.changes import insert
 from turnwire.storage.sql.database import Database
 
 BLOCK_BYTES = 256 * 1024
-"""Size of each block but the last one. An append writes the last block again, so that one of a single byte costs this
-much at most; a piece of a megabyte at a multiple of this size writes nothing twice."""
+"""Size of each block except the last one. An append writes the last block again, so that one of a single byte costs
+this much at most; a piece of a megabyte at a multiple of this size writes nothing twice."""
 
 MAX_EXPIRED = 100
-"""Uploads that one transaction removes."""
+"""Maximum uploads that one transaction removes."""
 
 USED = 2
-"""In the column `sealed`: its bytes are those of a file now, and it is only known for a while."""
+"""In the column `sealed`: its bytes belong to a file now, and it is remembered only for a while."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -51,7 +51,7 @@ _REMOVE = (
 
 
 def find(db: Database, tenant: str, upload_id: str, *, used_too: bool = False) -> tuple[int, Upload]:
-    """Returns the row and the value of an upload, of one that is used only if asked for. Raises UploadNotFound."""
+    """Returns the row and the value of an upload; a used one only with `used_too`. Raises UploadNotFound."""
     found = db.row(_SELECT, (tenant, upload_id))
     if found is None or (found[8] == USED and not used_too):
         raise UploadNotFound(upload_id)
@@ -146,7 +146,7 @@ def complete(db: Database, deltas: list[Delta], tenant: str, upload_id: str, sha
 
 
 def use(db: Database, tenant: str, change: UseUpload) -> bytes:
-    """Uses an upload up and returns its bytes, which it has no more: the caller stores them, and counts them no more.
+    """Uses an upload up and returns its bytes, which it no longer has: the caller stores them, and counts them no more.
 
     Raises:
         UploadNotFound: there is no such upload, it is used, or not complete with that digest.
@@ -168,7 +168,7 @@ def use(db: Database, tenant: str, change: UseUpload) -> bytes:
 
 
 def remove(db: Database, deltas: list[Delta], tenant: str, upload_id: str) -> None:
-    """See `UploadStore.remove`. The blocks stay until `removal` has removed them, and count no more."""
+    """See `UploadStore.remove`. The blocks stay until `remove_some` has removed them, but no longer count."""
     which = _REMOVE.format("tenant = ? AND upload_id = ? AND sealed < ?", 1)
     removed = db.rows(which, (tenant, upload_id, USED))
     if not removed:
@@ -199,7 +199,7 @@ def read_bytes(db: Database, upload: int, start: int, end: int) -> bytes:
 
 
 def append_bytes(db: Database, upload: int, received: int, data: memoryview) -> None:
-    """Stores bytes behind those that are stored. `received` is how many these are."""
+    """Appends bytes to those that are stored, whose number is `received`."""
     number, filled = divmod(received, BLOCK_BYTES)
     if filled and data:
         [(last,)] = db.rows("SELECT bytes FROM upload_blocks WHERE upload = ? AND number = ?", (upload, number))
@@ -214,12 +214,12 @@ def append_bytes(db: Database, upload: int, received: int, data: memoryview) -> 
 
 
 def remove_blocks(db: Database, upload: int) -> None:
-    """Removes the blocks of an upload in one step: for one that is small, or whose bytes are written again anyway."""
+    """Removes the blocks of an upload in one step: for one that is small, or whose bytes are rewritten anyway."""
     db.run("DELETE FROM upload_blocks WHERE upload = ?", (upload,))
 
 
 def remove_some_blocks(db: Database, upload: int, blocks: int) -> int:
-    """Removes some blocks of an upload. Returns how many it removed; 0 when none is left."""
+    """Removes some blocks of an upload. Returns the number that it removed; 0 when none is left."""
     some = "SELECT id FROM upload_blocks WHERE upload = ? ORDER BY number DESC LIMIT ?"
     return db.run(f"DELETE FROM upload_blocks WHERE id IN ({some})", (upload, blocks))
 

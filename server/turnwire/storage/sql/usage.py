@@ -13,7 +13,7 @@ from turnwire.storage.rows import COUNTS, KNOWN, quarter
 from turnwire.storage.sql.database import Database
 
 MAX_ROWS = 2_000
-"""Rows that one query reads: some milliseconds, in which the connection reads nothing else."""
+"""Maximum rows that one query reads: some milliseconds, in which the connection reads nothing else."""
 
 _GROUPED = {
     "provider_id": UsageDimension.MODEL,
@@ -44,7 +44,7 @@ Read = Callable[[Callable[[Database], bool]], Awaitable[bool]]
 
 async def usage(read: Read, tenant: str, query: UsageQuery, page: Page) -> UsagePage:
     """Returns a page of the sums of a tenant's usage; see `TenantStore.usage`."""
-    # not the end, which may be the present
+    # without the end, which may be the present
     rows_listed = f"usage of {tenant} since {query.periods[0][0]} by {sorted(query.group_by)}"
     after = decode_token(page.token, rows_listed, int, str, str, str, str) if page.token else None
     size, found = page.size or 1, list[tuple[int, _Group, _Sums]]()
@@ -69,15 +69,17 @@ class _Period:
     def __init__(
         self, tenant: str, query: UsageQuery, quarters: tuple[int, int], behind: _Group | None, most: int
     ) -> None:
-        """Takes beginning and end as numbers of quarters, the group behind which to begin, and how many to keep."""
+        """Takes beginning and end as numbers of quarters, the group after which to begin, and how many
+        groups to keep.
+        """
         self._tenant, self._behind, self._most = tenant, behind, most
         group = ", ".join(name if by in query.group_by else "''" for name, by in _GROUPED.items())
         self._query = f"SELECT {group}, {_SUMS} {_ROWS} GROUP BY 1, 2, 3, 4"
         self._place: _Place = (quarters[0], "", "", "", "")
         self._end: _Place = (quarters[1], "", "", "", "")
         self._sums: dict[_Group, _Sums] = {}
-        """Sums of at most as many groups as are kept, and those of one query. A group that is left out never belongs to
-        the first again, however often it comes: those before it stay."""
+        """Sums of at most as many groups as are kept, and those of one query. A group that was left out can never
+        become one of the first again, because those before it stay."""
 
     def read(self, db: Database) -> bool:
         """Adds the next rows. Returns whether there are more."""

@@ -1,11 +1,10 @@
-"""The index of words: what it has, and how it follows the messages. All that writes runs in the writer's transactions.
+"""The index of words: its content, and how it follows the messages. All writes run in the writer's transactions.
 
-A row of `search_index` has the words of one part, each behind the prefix of its tenant, so that the list of a word is
-the tenant's own; one word more says which session it is. Its id is that of a row of `search_entries`, which begins with
-the second in which the message was created: the order of ids is that of time.
+A row of `search_index` has the words of one part, each after the prefix of its tenant, so that the list of a word is
+the tenant's own; one more word names the session. Its id is that of a row of `search_entries`, which begins with the
+second in which the message was created: ids are ordered by time.
 
-The index of SQLite has to be given the words of a row that it forgets. So a message is taken out while what it had can
-be read.
+The index of SQLite requires the words of a row to remove it. So a message is taken out while its old words can be read.
 """
 
 import base64
@@ -26,16 +25,15 @@ from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.pages import fitting
 
 NUMBER_BITS = 12
-"""Bits of an entry's id after the second of its message. Entries of a second that has more go to the next one. A bit
-more costs the index about a hundredth of its size where messages come seconds apart."""
+"""Bits of an entry's id after the second of its message. Entries of a second that has more go to the next one. One more
+bit costs the index about a hundredth of its size where messages come seconds apart."""
 
 MAX_BODY_CHARACTERS = 65_536
-"""Length of a part up to which it is read again to show or remove an entry; of a larger one the entry has an
-excerpt."""
+"""Length up to which a part is read again to show or remove an entry; the entry of a longer one has an excerpt."""
 
 STEP_MESSAGES = 32
 STEP_BYTES = 100_000
-"""Size of one step that rebuilds the index, which blocks commits for some milliseconds."""
+"""Maximum size of one step that rebuilds the index, which blocks commits for some milliseconds."""
 
 _LAST_SECOND = 2**38
 """The last second of an entry's id, after the year 9999; imported messages may have any time."""
@@ -43,7 +41,7 @@ _LAST_SECOND = 2**38
 _FINAL = frozenset(MessageStatus) - {MessageStatus.QUEUED, MessageStatus.STREAMING}
 
 IndexChange = tuple[int, bool, str]
-"""A row of the index: its id, whether it is added (else it is removed), and its words."""
+"""A row of the index: its id, whether it is added (else removed), and its words."""
 
 
 class WordIndex:
@@ -52,12 +50,12 @@ class WordIndex:
     def __init__(self, db: Database) -> None:
         """Takes the writing connection."""
         self._db = db
-        self._newest: dict[int, int] = {}  # by the first id of a second, the newest that was given
+        self._newest: dict[int, int] = {}  # the newest id that was given, by the first id of its second
 
     def replace(
         self, rows: Rows, tenant: str, session: int, message_row: int, message: Message, *, is_indexed: bool
     ) -> bool:
-        """Lets the index have the parts of a message, unless it waits or streams.
+        """Indexes the parts of a message, unless it waits or streams.
 
         Args:
             rows: The rows that the transaction writes.
@@ -65,10 +63,10 @@ class WordIndex:
             session: The number of the session.
             message_row: The number of the message.
             message: The message with all its parts.
-            is_indexed: Whether something of it may be in the index: then it is stored as the index has it.
+            is_indexed: Whether a part of it may be in the index: then it is stored as the index has it.
 
         Returns:
-            Whether something of it is in the index then.
+            Whether a part of it is in the index then.
         """
         known = self.take_out(rows, tenant, session, message_row, message) if is_indexed else set[int]()
         if message.status not in _FINAL:
@@ -90,8 +88,8 @@ class WordIndex:
     ) -> set[int]:
         """Takes a message out of the index that is about to be removed, or to be `changed`.
 
-        Of a changed message, the parts stay whose text is the same; returns their indexes. A text that cannot be read
-        lets the next start make the index anew.
+        The parts of a changed message stay whose text is the same; returns their indexes. If a text cannot be read, the
+        next start rebuilds the index.
         """
         find = "SELECT id, part_index, excerpt FROM search_entries WHERE message = ?"
         entries = self._db.rows(find, (message_row,))
@@ -134,8 +132,8 @@ def change_index(db: Database, changes: Iterable[IndexChange]) -> None:
     """Writes to the index. Call it once in a transaction, last.
 
     FTS5 collects words in memory and writes them together. It writes them at once before each statement that SQLite may
-    have to take back, as one with several rows, a trigger or RETURNING, and before a row with a lower id than the last
-    one. The changes of one row stay in their order.
+    have to roll back, such as one with several rows, a trigger or RETURNING, and before a row with a lower id than the
+    last one. The changes of one row stay in their order.
     """
     index = db.dialect.words
     for is_added, some in itertools.groupby(sorted(changes, key=itemgetter(0)), key=itemgetter(1)):
@@ -147,7 +145,7 @@ def change_index(db: Database, changes: Iterable[IndexChange]) -> None:
 
 
 ADD_WORDS = Insert("search_index", ("rowid", "terms"), is_apart=True)
-"""Adds rows of the index: their number, and what `Words.row` made of their words."""
+"""Adds rows of the index: their number, and the result of `Words.row` for their words."""
 
 ADD_ENTRY = "INSERT INTO search_entries (id, message, part_index, at_us, words, excerpt) VALUES (?, ?, ?, ?, ?, ?)"
 """Adds a row of `search_entries`."""
@@ -159,7 +157,9 @@ def word_of(tenant: str, word: str) -> str:
 
 
 def session_word(tenant: str, session: int) -> str:
-    """Returns the word that all parts of a session have. Letters and digits, as words of texts are, cannot make it."""
+    """Returns the word that all parts of a session have. Words of texts have only letters and digits, so none is equal
+    to it.
+    """
     return f"{_prefix(tenant)}.{session}"
 
 
@@ -170,7 +170,9 @@ def first_id(at: datetime) -> int:
 
 @lru_cache(1024)
 def _prefix(tenant: str) -> str:
-    """Returns 40 bits of a name as eight characters. Were two alike, searches of both would cost what both have."""
+    """Returns 40 bits of a name as eight characters. If two were equal, searches of either would cost as
+    much as both.
+    """
     return base64.b32encode(hashlib.blake2b(tenant.encode(), digest_size=5).digest()).decode().lower()
 
 
@@ -184,7 +186,7 @@ def _characters(part: Part) -> int:
 
 
 def stored_contents(db: Database, messages: Collection[int]) -> dict[int, dict[int, Content]]:
-    """Returns the contents of the parts of messages by their rows and indexes; of one that cannot be read, nothing."""
+    """Returns the contents of the parts of messages by their rows and indexes; nothing of one that cannot be read."""
     rows = db.rows(f"SELECT id, parts FROM messages WHERE id {db.dialect.among}", (db.dialect.keys(messages),))
     return {row: _contents(parts) for row, parts in rows}
 
@@ -197,7 +199,7 @@ def _contents(parts: bytes) -> dict[int, Content]:
 
 
 def adopt_words(db: Database) -> None:
-    """Empties an index that has other words than this version makes, so that `renew_some` makes it anew.
+    """Empties an index whose words are not those of this version, so that `renew_some` rebuilds it.
 
     Idempotent, and one transaction.
     """
@@ -212,7 +214,7 @@ def adopt_words(db: Database) -> None:
 
 
 def forget_words(db: Database) -> None:
-    """Lets the next start make the index anew; see `adopt_words`."""
+    """Makes the next start rebuild the index; see `adopt_words`."""
     db.run("UPDATE search_state SET version = ''")
 
 
@@ -226,7 +228,7 @@ def _below(db: Database) -> int:
 
 
 def renew_some(db: Database) -> bool:
-    """Indexes some of what `adopt_words` has left, the newest messages first. Returns False when there is nothing.
+    """Indexes some of what `adopt_words` has left, the newest messages first. Returns False when nothing is left.
 
     A commit indexes what it changes meanwhile, so no order of steps, commits and crashes loses anything.
     """
@@ -244,7 +246,7 @@ def renew_some(db: Database) -> bool:
 
 
 def _add_stored(db: Database, index: WordIndex, rows: Rows, message_row: int) -> None:
-    """Enters a stored message. One that cannot be read is left out; `turnwire doctor` finds it."""
+    """Indexes a stored message. One that cannot be read is left out; `turnwire doctor` finds it."""
     found_in = "SELECT tenant, coalesce(joins, session) FROM messages JOIN sessions ON sessions.id = session"
     [(tenant, session)] = db.rows(f"{found_in} WHERE messages.id = ?", (message_row,))
     try:

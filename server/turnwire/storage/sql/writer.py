@@ -1,7 +1,7 @@
 """The single writer: all waiting commits in one transaction (group commit).
 
-What belongs to no session is an `Other` among the commits: it shares their transactions and their rules. Units of a
-session are stored in their order, and so are those of none.
+Work that belongs to no session is an `Other` among the commits: it shares their transactions and their rules. Units of
+a session are stored in their order, and so are those of none.
 
 A transaction costs one wait for the disk, whatever its size, so commits that wait together share it. When one of them
 cannot be written, the transaction is repeated with a savepoint for each commit, so that the others succeed.
@@ -46,11 +46,12 @@ PART_BYTES = 1024
 """Size charged for the write of a part, whatever its text."""
 
 RETRY_SECONDS = 1.0
-"""Between attempts to write something on a disk that refused the last transaction, while somebody asks for it."""
+"""Interval between attempts to write to a disk that rejected the last transaction, while callers check if it is
+writable."""
 
 STOP_SECONDS = 4.0
-"""Time that a stop stores what waits; the next start ends what it leaves, as after a kill. Hundreds of answers that end
-together may have hundreds of thousands of parts."""
+"""Maximum time in which a stop stores what waits; the next start ends what is left, as after a kill. Hundreds of
+answers that end together may have hundreds of thousands of parts."""
 
 T = TypeVar("T")
 
@@ -62,25 +63,25 @@ class Other(Generic[T]):
     apply: Callable[[Database, list[Delta]], T]
     """Called inside the transaction, on the writer's thread. Appends what it changes in the accounts."""
     size_bytes: int = 0
-    """Bytes that it writes, if these are many."""
+    """Number of bytes that it writes, if that is much."""
     is_step: bool = False
-    """Whether it is work of the server's own, for which no caller waits: it is not reported."""
+    """Whether it is the server's own work, for which no caller waits: it is not reported."""
 
 
 Unit = Commit | Other[Any]
 
 Outcome = Any
-"""Result of one unit, `Committed` for a commit, or its exception. One that is no DomainError is a bug and reaches the
-caller unchanged."""
+"""Result of one unit, `Committed` for a commit, or its exception. An exception that is no DomainError is a bug and
+reaches the caller unchanged."""
 
 Waiting = tuple[Unit, asyncio.Future[Any], float]
-"""A unit, its future, and when it was called by the loop's clock."""
+"""A unit, its future, and the time of its call by the loop's clock."""
 
 Apply = Callable[[Database, Unit], tuple[Outcome, list[StoredEvent]]]
 
 
 class _Written(NamedTuple):
-    """The result of a transaction: as many of its units are stored as there are outcomes."""
+    """The result of a transaction: its first units are stored, one for each outcome."""
 
     outcomes: list[Outcome]
     events: list[StoredEvent]
@@ -93,15 +94,15 @@ class Keeper(Protocol):
     """The keeper of the database: files, or a server. `loss` and `refusal` are called on the writer's thread."""
 
     def loss(self) -> StorageError | None:
-        """Returns why nothing can be kept any more, whatever the database says; looked at around each COMMIT."""
+        """Returns why nothing can be kept any more, whatever the database says; checked around each COMMIT."""
         ...
 
     def refusal(self, db: Database, error: Exception) -> tuple[DomainError, StorageError | None]:
-        """Returns why a transaction failed, which concerned all of its units, and why nothing can be kept any more."""
+        """Returns why a transaction failed for all of its units, and why nothing can be kept any more."""
         ...
 
     def warnings(self) -> Mapping[str, Mapping[str, object]]:
-        """Returns what an operator should know: events of the log with their facts."""
+        """Returns the warnings for the operator: events of the log with their facts."""
         ...
 
     def own_files(self) -> frozenset[FileIdentity]:
@@ -109,7 +110,7 @@ class Keeper(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets another server have the database. Called once all connections are closed."""
+        """Releases the database for another server. Called once all connections are closed."""
         ...
 
 
@@ -125,7 +126,7 @@ class NoFiles:
         return frozenset()
 
     def close(self) -> None:
-        """Does nothing: a lock goes with its connection."""
+        """Does nothing: a lock ends with its connection."""
 
 
 class GroupWriter:
@@ -159,15 +160,15 @@ class GroupWriter:
         self._changes = changes
         self._publish = publish
         self.owns: Callable[[str], bool] = _everything
-        """Returns whether this server may write to a session. What comes while it may not is not stored later either:
-        it may have been decided on what another server has changed since."""
+        """Returns whether this server may write to a session. A commit that comes while it may not is never stored: it
+        may have been decided on what another server has changed since."""
         self.followers: list[Follower] = []
         """Called for each commit that is durable, before its events are published."""
         self._observer = observer
         self._waiting = deque[Waiting]()
         self._wake = asyncio.Event()
         self._batch: asyncio.Future[None] | None = None  # done when the current batch is published
-        self._published_to: frozenset[str] = frozenset()  # the sessions of which the current batch has events
+        self._published_to: frozenset[str] = frozenset()  # the sessions with events in the current batch
         self._closing = self._is_refusing = False
         self._is_refused = False  # whether the last transaction could not be written
         self._next_try = 0.0  # by the loop's clock
@@ -176,7 +177,7 @@ class GroupWriter:
         self._start_position = 0
         self._next_position = 0  # of the next event; changed on the writer's thread, when a transaction is durable
         self._numbers: Iterator[int] = iter(())  # of new rows; those that a rollback has used are not used again
-        self._published: dict[str, int] = {}  # newest position of each tenant that did something in this run
+        self._published: dict[str, int] = {}  # newest position of each tenant with events in this run
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -187,11 +188,11 @@ class GroupWriter:
         self._task = asyncio.create_task(self._write_batches(), name="storage writer")
 
     def note_position(self, position: int) -> None:
-        """Notes the newest position of what others have stored, of which this server owns some from now on."""
+        """Notes the newest position stored by other servers, some of whose sessions this server owns from now on."""
         self._start_position = max(self._start_position, position)
 
     def begin_anew(self, position: int) -> None:
-        """Continues in another history, of which this is the newest position."""
+        """Continues in another history, whose newest position this is."""
         self._start_position = self.published_position = position
         self._published.clear()
 
@@ -217,7 +218,7 @@ class GroupWriter:
         return future
 
     def is_writable(self) -> bool:
-        """Returns whether the last transaction was written. If not, tries once a second, so that later calls know."""
+        """Returns whether the last transaction was written. If not, retries once a second, so that later calls know."""
         now = asyncio.get_running_loop().time()
         if self._is_refused and now >= self._next_try and not self._waiting:
             self._next_try = now + RETRY_SECONDS
@@ -231,7 +232,7 @@ class GroupWriter:
     async def published(self, session_id: str | None = None) -> None:
         """Returns when all events that a reader may have seen so far are published. Safe to cancel.
 
-        A transaction without events is not waited for: growing text may take long to write, and no event says so.
+        A transaction without events is not awaited: growing text may take long to write, and no event reports it.
 
         Args:
             session_id: The session whose events the reader may have seen; None for all sessions.
@@ -243,7 +244,7 @@ class GroupWriter:
     def end_soon(self) -> None:
         """Stores what waits for `STOP_SECONDS` more; what waits then, and what comes later, fails with ShuttingDown.
 
-        Of each session that is what came last, so the next start finds what it would find after a kill.
+        That is the newest work of each session, so the next start finds what it would find after a kill.
         """
         asyncio.get_running_loop().call_later(STOP_SECONDS, self._refuse)
 
@@ -260,7 +261,7 @@ class GroupWriter:
             await self._task
 
     async def look(self) -> None:
-        """Looks whether the files are in their places, between transactions; stores nothing more when one is not."""
+        """Checks that the files are in place, between transactions; stores nothing more when one is not."""
         await self.connection.run(lambda _: self._look())
         self._tell_loss()
 
@@ -283,18 +284,20 @@ class GroupWriter:
                 self._batch = asyncio.get_running_loop().create_future()
                 try:
                     await self._write_batch(batch)
-                except Exception as error:  # else all that is to be stored later would wait for ever
+                except Exception as error:  # else everything to be stored later would wait forever
                     self._lose(batch, error)
                 self._batch.set_result(None)
                 self._batch = None
-                del batch  # megabytes, maybe, and the next one may be an hour away
+                del batch  # perhaps megabytes, and the next one may be an hour away
                 if self._is_refusing:
                     self._refuse()  # what did not fit in the batch
             if self._closing:
                 return
 
     def _lose(self, batch: list[Waiting], error: Exception) -> None:
-        """Stores nothing more: watchers may have missed what was stored. Its callers do not learn whether it is."""
+        """Stores nothing more: watchers may have missed what was stored. The callers do not learn whether
+        it is stored.
+        """
         log.error("commit_outcomes_unknown", exc_info=error)
         self._loss = self._loss or StorageError(f"the server could not determine what it had stored: {error!r}")
         self._tell_loss()
@@ -347,10 +350,10 @@ class GroupWriter:
         )
 
     def _transact(self, db: Database, units: list[Unit]) -> _Written:
-        """Applies the units in one transaction, the first ones if all are too large. Runs on the writer's thread.
+        """Applies the units in one transaction, or the first ones if all are too large. Runs on the writer's thread.
 
-        A unit that is refused has written nothing. Rows that cannot be written are rare, so only a second try writes
-        those of each unit by themselves, between savepoints.
+        A unit that is rejected has written nothing. Rows that cannot be written are rare, so only a second attempt
+        writes those of each unit by themselves, between savepoints.
         """
         if self._loss is not None:
             raise self._loss
@@ -405,7 +408,7 @@ class GroupWriter:
     def _outcome(
         self, db: Database, transaction: Transaction, unit: Unit, *, alone: bool
     ) -> tuple[Outcome, list[StoredEvent]]:
-        """Applies a unit. What it has done is undone when it is refused; then its error is the outcome."""
+        """Applies a unit. If it is rejected, its effects are undone, and its error is the outcome."""
         position, deltas = transaction.next_position, len(transaction.deltas)
         try:
             result = self._apply(db, transaction, unit)
@@ -414,7 +417,7 @@ class GroupWriter:
         except Spoiled:
             raise
         except Exception as error:
-            if db.concerns_all(error):  # it concerns all of them
+            if db.concerns_all(error):  # it concerns all units
                 raise
             transaction.next_position = position
             del transaction.deltas[deltas:]
@@ -440,7 +443,7 @@ def _everything(_session_id: str) -> bool:
 
 
 def _rewrite(db: Database, _deltas: list[Delta]) -> None:
-    """Changes nothing, and has the database write."""
+    """Changes nothing, but makes the database write."""
     for change in (1, -1):  # SQLite leaves out what changes nothing
         db.run("UPDATE log_state SET pruned_through = pruned_through + ?", (change,))
 
@@ -452,7 +455,7 @@ def _fail(waiting: Iterable[Waiting], error: Exception) -> None:
 
 
 def _written_bytes(unit: Unit) -> int:
-    """Returns about what a unit writes, besides its events and its words."""
+    """Returns the approximate bytes that a unit writes, besides its events and its words."""
     if isinstance(unit, Other):
         return unit.size_bytes
     return PART_BYTES * sum(len(one.message.parts) for one in unit.changes if isinstance(one, PutMessage))

@@ -1,4 +1,4 @@
-"""Opening the database file."""
+"""Opens the database file."""
 
 import contextlib
 import fcntl
@@ -15,10 +15,11 @@ PAGE_BYTES = 8192
 """Twice SQLite's default: a message with its display form mostly fits one page, which halves the reads of a page."""
 
 LOCKS_DATABASE = sys.platform == "linux"
-"""Elsewhere flock on the database would keep SQLite's own locks from being taken."""
+"""On other systems flock on the database would prevent SQLite from taking its own locks."""
 
 BUSY_TIMEOUT_SECONDS = 2.0
-"""Time to wait for another process (a backup, a shell) that holds the database before failing with StorageBusy."""
+"""Maximum time to wait for another process (a backup, a shell) that holds the database before failing with StorageBusy.
+"""
 
 
 def opened(path: Path, *, read_only: bool) -> SqliteDatabase:
@@ -42,7 +43,7 @@ def opened(path: Path, *, read_only: bool) -> SqliteDatabase:
 
 
 def _configure(connection: sqlite3.Connection, read_only: bool) -> None:
-    if connection.execute("PRAGMA page_count").fetchone() == (0,):  # they count in new files alone
+    if connection.execute("PRAGMA page_count").fetchone() == (0,):  # both have an effect only in new files
         connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # writes, in every file
     connection.execute("PRAGMA journal_mode=WAL")
@@ -55,10 +56,10 @@ def _configure(connection: sqlite3.Connection, read_only: bool) -> None:
 
 
 def empty_log(db: sqlite3.Connection) -> None:
-    """Moves what the write-ahead log holds into the file, unless the disk or another process is in the way.
+    """Moves the contents of the write-ahead log into the file, unless the disk or another process prevents it.
 
-    A dead process may have left there what its disk failed to keep and the kernel took for kept. What is stored behind
-    it would be lost with it.
+    The log of a dead process may have pages that its disk failed to keep while the kernel reported success. Whatever is
+    stored after them would be lost with them.
     """
     with contextlib.suppress(sqlite3.OperationalError):
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -67,10 +68,11 @@ def empty_log(db: sqlite3.Connection) -> None:
 class ProcessLock:
     """Keeps a second server away from the database.
 
-    Two locks, released by the kernel when the process ends, however it ends. SQLite's own locks would let two servers
-    write in turns, each unaware of what the other did. The lock on a file next to the database says who has it, and is
-    gone when somebody deletes that file. The lock on the database itself holds by whatever name the file is found:
-    a hard link, another mount. It exists on Linux alone, where such locks and those of SQLite do not meet.
+    Two locks, which the kernel releases when the process ends, however it ends. SQLite's own locks would let two
+    servers write in turns, each unaware of the other's changes. The lock on a file next to the database names its
+    owner, and is lost when somebody deletes that file. The lock on the database itself holds for every name of the
+    file, such as a hard link or another mount. It exists only on Linux, where such locks do not interfere with those of
+    SQLite.
     """
 
     def __init__(self, files: DatabaseFiles) -> None:
@@ -80,15 +82,15 @@ class ProcessLock:
         self._descriptors: list[int] = []
 
     def acquire(self, *, create: bool = False) -> None:
-        """Takes the locks. To be called before SQLite opens the database in this process, see `release`.
+        """Takes the locks. Call it before SQLite opens the database in this process; see `release`.
 
         Args:
-            create: Whether to make the database if there is none; else it must be there.
+            create: Whether to create the database if it does not exist; otherwise it must exist.
 
         Raises:
             StorageBusy: another process holds one of them.
             StorageCorrupt: as `DatabaseFiles.create` and `DatabaseFiles.refuse_other_log`.
-            StorageError: the lock file or the database cannot be made or opened.
+            StorageError: the lock file or the database cannot be created or opened.
         """
         if not self._path.parent.is_dir():
             raise StorageError(f"the folder {self._path.parent} does not exist", {"path": str(self._path.parent)})
@@ -102,7 +104,7 @@ class ProcessLock:
         except BaseException:
             self.release()
             raise
-        # The process id only helps people, and a full disk must not keep a server from starting.
+        # The process id only helps people, and a full disk must not prevent a server from starting.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
@@ -110,8 +112,8 @@ class ProcessLock:
     def release(self) -> None:
         """Releases the locks. Idempotent.
 
-        To be called after SQLite has closed the database in this process: closing a descriptor of a file drops all
-        locks that SQLite holds on it (POSIX).
+        Call it after SQLite has closed the database in this process: closing a descriptor of a file drops all locks
+        that SQLite holds on it (POSIX).
         """
         for descriptor in reversed(self._descriptors):
             os.close(descriptor)
@@ -127,7 +129,7 @@ class ProcessLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             owner = os.pread(self._descriptors[0], 32, 0).decode("ascii", "replace").strip()
-            if path != self._path:  # whose server has no lock on the file beside the database
+            if path != self._path:  # the other server has no lock on the file next to the database
                 owner = ""
             raise StorageBusy(
                 f"the database is in use by another server (process {owner or 'unknown'}); one server per file",

@@ -16,13 +16,13 @@ from turnwire.storage.sql.changes import Change, Delete, Insert
 from turnwire.storage.sql.database import Dialect, Interrupted, OneServer, Words
 
 _OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
-"""The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
+"""Errors of reading or writing the disk, some of them temporary: it was mounted again, or no descriptor was left."""
 
 _UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError)
 """Errors of a row whose bytes were changed, and of a message of SQLite that quotes such a row."""
 
 FAILURES: tuple[type[Exception], ...] = (sqlite3.Error, *_UNREADABLE)
-"""Errors with which a database fails, as far as Python tells them."""
+"""The errors that a failing database causes in Python."""
 
 
 def _json(keys: Collection[Any]) -> str:
@@ -65,8 +65,8 @@ SQLITE = Dialect(
 
 
 _SIZES = (64, 16, 4, 1)
-"""By how many rows are inserted: a few sizes, so that SQLite need not parse statements again. For each row of its own
-the thread would wait for the interpreter."""
+"""Numbers of rows in one insert: a few sizes, so that SQLite need not parse statements again. With one statement for
+each row, the thread would wait for the interpreter each time."""
 
 _NUMBERED = ("sessions", "turns", "messages", "files", "permissions", "questions")
 """Tables whose numbers the store makes."""
@@ -74,7 +74,7 @@ _NUMBERED = ("sessions", "turns", "messages", "files", "permissions", "questions
 
 @lru_cache
 def _statement(change: Change, rows: int = 1) -> str:
-    """Returns a change as a statement with parameters for some rows."""
+    """Returns a change as a statement with parameters for a number of rows."""
     if isinstance(change, Insert):
         values = f"({', '.join('?' * len(change.columns))})"
         return (
@@ -92,7 +92,7 @@ class SqliteDatabase(sqlite3.Connection, OneServer):
     dialect = SQLITE
     failures = FAILURES
     _changes_before = 0
-    """When the transaction began."""
+    """The changes that the connection had made when the transaction began."""
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Returns all rows."""
@@ -104,7 +104,7 @@ class SqliteDatabase(sqlite3.Connection, OneServer):
         return row
 
     def each(self, statement: str, parameters: Sequence[Any] = ()) -> Generator[Row]:
-        """Yields rows while they are read."""
+        """Yields rows as they are read."""
         with contextlib.closing(self.execute(statement, parameters)) as cursor:
             yield from cursor
 
@@ -117,7 +117,7 @@ class SqliteDatabase(sqlite3.Connection, OneServer):
         self.executemany(statement, parameters)
 
     def write(self, change: Change, rows: Sequence[Row]) -> None:
-        """Carries out one change for rows."""
+        """Carries out a change for each of the rows."""
         if not isinstance(change, Insert) or change.tail or change.is_apart:
             if rows:
                 self.executemany(_statement(change), rows)
@@ -140,12 +140,12 @@ class SqliteDatabase(sqlite3.Connection, OneServer):
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Lets all reads in the block see the same moment."""
+        """Makes all reads in the block see the same moment."""
         self.execute("BEGIN")
         try:
             yield
         finally:
-            if self.in_transaction:  # what ended it may have rolled it back
+            if self.in_transaction:  # an error may have rolled it back
                 self.execute("COMMIT")
 
     @contextlib.contextmanager
@@ -163,7 +163,7 @@ class SqliteDatabase(sqlite3.Connection, OneServer):
 
     @contextlib.contextmanager
     def limited(self, is_over: Callable[[], bool], max_seconds: float) -> Iterator[None]:
-        """Ends what runs in the block when it is over."""
+        """Ends what runs in the block when `is_over` is true or the time has passed."""
         ends_at = time.monotonic() + max_seconds
         self.set_progress_handler(lambda: is_over() or time.monotonic() > ends_at, INSTRUCTIONS)
         try:
@@ -180,12 +180,12 @@ class SqliteDatabase(sqlite3.Connection, OneServer):
         return self.total_changes > self._changes_before
 
     def begins_history(self, position: int) -> bool:
-        """Returns True: a file does not tell whether it was restored."""
+        """Returns True: a file does not show whether it was restored."""
         del position
         return True
 
     def concerns_all(self, error: BaseException) -> bool:
-        """Returns whether an error is of the disk or of another process."""
+        """Returns whether an error concerns the disk or another process."""
         return isinstance(error, sqlite3.OperationalError)
 
     def translate(self, error: Exception) -> StorageError:
@@ -194,7 +194,7 @@ class SqliteDatabase(sqlite3.Connection, OneServer):
 
 
 def translate(error: Exception) -> StorageError:
-    """Returns the storage error for one of FAILURES. Its text has nothing of what is stored."""
+    """Returns the storage error for one of FAILURES. Its text has no stored data."""
     if isinstance(error, _UNREADABLE):
         return StorageCorrupt(
             "the database file is damaged: a text in it cannot be read", {"detail": type(error).__name__}

@@ -1,4 +1,4 @@
-"""The files of the database: which ones they are, and whether they are still in place."""
+"""The files of the database: which ones they are, and whether they still exist at their paths."""
 
 import contextlib
 import errno
@@ -26,10 +26,10 @@ _OWN_MODE = 0o600
 _OF_OTHERS = 0o077
 
 _PROBE_BYTES = 2**20
-"""Written to learn what a disk has against it: more than a transaction writes, mostly."""
+"""Bytes written to find out why a disk rejects writes: mostly more than a transaction writes."""
 
 _LOOKED_AT = 10_000
-"""Files of a folder, at most, among which other names of the database are looked for."""
+"""Maximum number of files of a folder among which other names of the database are looked for."""
 
 HEADER_BYTES = 32
 """Size of the log's header; a longer log has contents."""
@@ -56,15 +56,15 @@ class DatabaseFiles:
         self._index: int | None = None  # a descriptor of SQLite's index of the log
 
     def create(self) -> None:
-        """Makes the database's file if it does not exist, for the server's own user alone, whatever the umask is.
+        """Creates the database's file if it does not exist, for the server's own user only, whatever the umask is.
 
-        SQLite opens an empty file as a new database, and gives the files next to it the same mode. The mode of a file
-        that exists is the operator's.
+        SQLite opens an empty file as a new database, and gives the files next to it the same mode. The mode of an
+        existing file is up to the operator.
 
         Raises:
-            StorageCorrupt: the database is missing or empty, and its log exists: SQLite would begin anew, and delete
-                it.
-            StorageError: the file cannot be made.
+            StorageCorrupt: the database is missing or empty, and its log exists: SQLite would create a new database,
+                and delete the log.
+            StorageError: the file cannot be created.
         """
         self._refuse_log_alone()
         try:
@@ -97,7 +97,7 @@ class DatabaseFiles:
         """Looks for the log of another name of the database in its folder. Call it when no server can have it open.
 
         Raises:
-            StorageCorrupt: there is one, which holds what SQLite would not find by this name.
+            StorageCorrupt: there is one; SQLite would not find its contents by this name.
         """
         if self.names() < 2:
             return
@@ -115,7 +115,7 @@ class DatabaseFiles:
                 )
 
     def names(self) -> int:
-        """Returns how many names the database has in its file system; more than one are hard links."""
+        """Returns the number of names of the database in its file system; all but one are hard links."""
         try:
             return self._database.stat().st_nlink
         except OSError:
@@ -146,7 +146,7 @@ class DatabaseFiles:
     def close(self) -> None:
         """Closes what `remember` has opened. Idempotent.
 
-        To be called after SQLite has closed the database in this process, as `ProcessLock.release`.
+        Call it after SQLite has closed the database in this process, as `ProcessLock.release`.
         """
         if self._index is not None:
             os.close(self._index)
@@ -161,7 +161,7 @@ class DatabaseFiles:
         return frozenset((*self._opened.values(), *self._present(_ALL_SUFFIXES).values()))
 
     def loss(self) -> StorageCorrupt | None:
-        """Returns an error when a file that the server writes was deleted, replaced or cut short, else None.
+        """Returns an error when a file that the server writes was deleted, replaced or truncated, else None.
 
         What is written to a file without a name is lost when the process ends. Takes a few microseconds.
         """
@@ -186,7 +186,7 @@ class DatabaseFiles:
         return None
 
     def _is_cut(self, path: str, size_bytes: int) -> bool:
-        """Returns whether a file ends before what SQLite has in it."""
+        """Returns whether a file ends before the contents that SQLite has in it."""
         if path == self._path:
             return self._has_content and not size_bytes
         if path != self._log or self._index is None:
@@ -194,22 +194,22 @@ class DatabaseFiles:
         index = os.pread(self._index, INDEX_BYTES, 0)
         if size_bytes >= _log_bytes(index):
             return False
-        # others may have emptied or lengthened the log through SQLite meanwhile: one moment must have both
+        # others may have emptied or lengthened the log through SQLite meanwhile: both sizes have to be of one moment
         size_bytes = os.stat(path).st_size  # noqa: PTH116
         return size_bytes < _log_bytes(index) and os.pread(self._index, INDEX_BYTES, 0) == index
 
     def unsynced(self) -> StorageError:
-        """Returns the error for a disk that failed to keep what was written, while the kernel may take it for kept.
+        """Returns the error for a disk that failed to keep what was written, although the kernel may report it as kept.
 
-        A later success cannot be trusted then, so nothing more is stored until the files were opened anew.
+        A later success cannot be trusted then, so nothing more is stored until the files were opened again.
         """
         problem = f"the disk of {self._path} failed to keep what was written; nothing more is stored, the server stops"
         return StorageError(problem, {"path": self._path})
 
     def refusal(self) -> StorageError | None:
-        """Returns why nothing can be written next to the database, as far as SQLite does not report it.
+        """Returns why nothing can be written next to the database, for causes that SQLite reports as something else.
 
-        A quota that is used up is no full disk for SQLite, and a disk that may only be read a failing one.
+        SQLite does not report an exhausted quota as a full disk, and reports a read-only disk as a failing one.
         """
         try:
             with tempfile.TemporaryFile(dir=self._database.parent, buffering=0) as file:
@@ -218,7 +218,7 @@ class DatabaseFiles:
         except OSError as error:
             if error.errno in (errno.EDQUOT, errno.ENOSPC):
                 return StorageFull("no space is left for the database")
-            failed = StorageError(f"the disk of {self._path} refuses: {error.strerror}", {"path": self._path})
+            failed = StorageError(f"the disk of {self._path} rejects writes: {error.strerror}", {"path": self._path})
             failed.may_pass = True
             return failed
         return None
@@ -234,7 +234,7 @@ class DatabaseFiles:
 
 
 def log_frames(index: bytes) -> int:
-    """Returns how many frames of the log SQLite reads, by the beginning of its index: the committed ones.
+    """Returns the number of frames of the log that SQLite reads, by the beginning of its index: the committed ones.
 
     The index is part of SQLite's file format ("WAL-Index File Format").
     """
@@ -244,8 +244,8 @@ def log_frames(index: bytes) -> int:
 
 
 def _log_bytes(index: bytes) -> int:
-    """Returns how long the log must be: a header, and the committed frames."""
-    if not (frames := log_frames(index)):  # it begins anew with the next commit
+    """Returns the minimum size of the log: a header, and the committed frames."""
+    if not (frames := log_frames(index)):  # the log begins again with the next commit
         return 0
     (page_bytes,) = struct.unpack_from("=H", index, 14)
     return HEADER_BYTES + frames * (FRAME_HEADER_BYTES + (65536 if page_bytes == 1 else page_bytes))

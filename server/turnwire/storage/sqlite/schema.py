@@ -1,8 +1,8 @@
-"""The schema of the database, and what makes a file one of it.
+"""The schema of the database, and the migrations to it.
 
-SQLite keeps the number of the schema in the file (`PRAGMA user_version`), and whose file it is (`PRAGMA
-application_id`). A released schema is never edited: a change is a further element of `MIGRATIONS`, which runs in one
-transaction together with its number, and `tests/contract` keeps a file of every released schema.
+SQLite keeps the version of the schema in the file (`PRAGMA user_version`), and the program that the file belongs to
+(`PRAGMA application_id`). A released schema is never edited: a change is a further element of `MIGRATIONS`, which runs
+in one transaction together with its version, and `tests/contract` keeps a file of every released schema.
 """
 
 import sqlite3
@@ -370,20 +370,20 @@ INSERT INTO search_state VALUES (1, '', 0);
 """
 
 MIGRATIONS: tuple[str, ...] = (SCHEMA,)
-"""Element n - 1 makes schema n of the one before it."""
+"""Element n - 1 turns schema n - 1 into schema n."""
 
 
 def schema_version(connection: sqlite3.Connection, *, takes_unfinished: bool = False) -> int:
-    """Returns the number of the schema; 0 when the file is empty. Changes nothing.
+    """Returns the version of the schema; 0 when the file is empty. Changes nothing.
 
     Args:
         connection: The database.
-        takes_unfinished: Whether it may be one to which a move has not ended.
+        takes_unfinished: Whether it may be the target of a move that has not ended.
 
     Raises:
         StorageCorrupt: the file is another program's database.
         StorageSchemaTooNew: a newer version of Turnwire has written it.
-        StorageError: a version from before 0.1.0 has written it.
+        StorageError: a version before 0.1.0 has written it.
         Unfinished: a move to it has not ended.
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -394,7 +394,7 @@ def schema_version(connection: sqlite3.Connection, *, takes_unfinished: bool = F
     if not tables - {MARK} and not version:
         return 0
     if application != APPLICATION_ID:
-        if "schema_migrations" in tables:  # where versions before 0.1.0 kept their number
+        if "schema_migrations" in tables:  # where versions before 0.1.0 kept their version
             raise StorageError(
                 "a version of Turnwire from before 0.1.0 has written the database: export its sessions with that"
                 " version, and import them into a new database"

@@ -48,11 +48,11 @@ class SqliteKeeper:
             raise
 
     def loss(self) -> StorageError | None:
-        """Returns an error once a file is gone."""
+        """Returns an error once a file was deleted or replaced."""
         return self.files.loss()
 
     def refusal(self, db: Database, error: Exception) -> tuple[StorageError, StorageError | None]:
-        """Returns what the disk or another process has against a transaction."""
+        """Returns why the disk or another process rejected a transaction."""
         code = getattr(error, "sqlite_errorcode", 0)
         if code == sqlite3.SQLITE_IOERR_FSYNC:
             loss = self.files.unsynced()
@@ -101,13 +101,13 @@ class SqliteStore(SqlStore):
         """Opens the file, creates it if needed, and migrates it to the newest schema. Close with `aclose`.
 
         Args:
-            settings: Where the file is.
+            settings: The path of the file, and what it keeps.
             codec: Writes events and display messages.
             publish: Called with the events that were committed.
             on_loss: Called once, on the event loop, when a file of the database was deleted or replaced. Nothing can be
                 stored from then on; closing saves what can be saved.
             observer: Receives a report of each transaction.
-            is_watched: Says which sessions need frames of their events at once.
+            is_watched: Returns whether frames of a session's events are needed at once.
             clock: The time now, for the age of events; None is the real one.
 
         Raises:
@@ -140,7 +140,7 @@ async def _connection(path: Path, *, is_reader: bool) -> Connection[SqliteDataba
 
 
 def _bring_up_to_date(db: SqliteDatabase) -> None:
-    """Makes the file one of this version."""
+    """Migrates the file to the schema of this version, and ends what a stopped server has left."""
     migrate(db)
     empty_log(db)
     give_up_imports(db)
@@ -148,6 +148,8 @@ def _bring_up_to_date(db: SqliteDatabase) -> None:
 
 
 def _reuse_log(db: Database) -> None:
-    """Lets SQLite begin its write-ahead log anew: on a full disk it would not grow to where that happens by itself."""
+    """Makes SQLite restart its write-ahead log: on a full disk the log could not grow to the size where that happens by
+    itself.
+    """
     with contextlib.suppress(sqlite3.OperationalError):
         db.rows("PRAGMA wal_checkpoint(PASSIVE)")

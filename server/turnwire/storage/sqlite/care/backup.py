@@ -1,4 +1,4 @@
-"""Copies of a database that are whole: made while a server runs, checked, and there under their name or not at all."""
+"""Complete copies of a database. A copy is made while a server runs, verified, and gets its name only after that."""
 
 import os
 import secrets
@@ -14,7 +14,7 @@ from turnwire.storage.sqlite.care.integrity import IntegrityReport, integrity_re
 from turnwire.storage.sqlite.care.opening import read_only, schema_version, translated
 
 STEP_PAGES = 512
-"""Copied between two reports of the progress: 4 MiB."""
+"""Pages copied between two reports of the progress: 4 MiB."""
 
 
 class Backup(Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class Backup(Struct, frozen=True, kw_only=True):
     size_bytes: int
     schema_version: int
     rows: dict[str, int]
-    """Rows of each table, in the database and in the copy."""
+    """Number of rows of each table, in the database and in the copy."""
 
 
 def back_up(
@@ -36,22 +36,22 @@ def back_up(
     identify: Callable[[sqlite3.Connection], int] = schema_version,
     advance: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Backup:
-    """Copies a database of one moment to another file, and returns when the copy is verified and on the disk.
+    """Copies a database as of one moment to another file, and returns when the copy is verified and on the disk.
 
-    The copy is a single file that only its owner can read. It has its name once it is verified; before, and when this
+    The copy is a single file that only its owner can read. It gets its name once it is verified; before, and when this
     fails or is interrupted, no new file is left.
 
     Args:
         source: The database. A server may use it, and continues to write meanwhile.
-        target: The file to make. Its folder must exist.
-        replace: Whether a file of that name may be replaced; never one that is in use.
+        target: The file to create. Its folder must exist.
+        replace: Whether an existing file of that name may be replaced. One that is in use is never replaced.
         keeps_damage: Whether a damaged database is copied as it is, damage included.
         identify: Returns the version of the schema, and raises a StorageError for a database that is not to be copied.
-            The default takes Turnwire's own databases alone.
-        advance: Called with how many pages are copied, and how many there are.
+            The default accepts only Turnwire's own databases.
+        advance: Called with the number of copied pages and the number of all pages.
 
     Raises:
-        StorageCorrupt: the source is damaged, or the copy is not what the source is.
+        StorageCorrupt: the source is damaged, or the copy differs from the source.
         StorageError: the source cannot be read, or the target cannot be written or may not be replaced.
     """
     _check_target(source, target, replace)
@@ -66,7 +66,7 @@ def back_up(
             with translated(temporary):
                 after = _copy(db, temporary, advance)
         if after != before:
-            raise StorageCorrupt(f"the copy of {source} is not the same as the database; it was removed")
+            raise StorageCorrupt(f"the copy of {source} differs from the database; it was removed")
         _sync(temporary)
         _check_target(source, target, replace)
         temporary.replace(target)
@@ -84,9 +84,9 @@ def _check_target(source: Path, target: Path, replace: bool) -> None:
         raise StorageError(f"the folder {target.parent} does not exist", {"path": str(target.parent)})
     if target.is_dir():
         raise StorageError(f"{target} is a folder", {"path": str(target)})
-    # SQLite would take the log of the file that was there for the copy's own
+    # SQLite would take the log of the former file for the copy's own
     if beside := [path for s in ("-wal", "-journal") if (path := target.with_name(target.name + s)).exists()]:
-        raise StorageBusy(f"{target} is in use, or was not closed: there is {beside[0]}", {"path": str(beside[0])})
+        raise StorageBusy(f"{target} is in use, or was not closed: {beside[0]} exists", {"path": str(beside[0])})
     if not target.exists():
         return
     if source.exists() and target.samefile(source):
@@ -96,7 +96,7 @@ def _check_target(source: Path, target: Path, replace: bool) -> None:
 
 
 def _create_private(path: Path) -> None:
-    """Creates an empty file for its owner alone; SQLite fills it."""
+    """Creates an empty file that only its owner can access; SQLite fills it."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
@@ -104,13 +104,13 @@ def _copy(db: sqlite3.Connection, path: Path, advance: Callable[[int, int], None
     """Copies the database and returns the copy's integrity report.
 
     The source's transaction is open, so SQLite copies that moment, however much is written meanwhile; without it, each
-    write of a server would begin the copy anew.
+    write of a server would restart the copy.
     """
     with closing(sqlite3.connect(path, isolation_level=None)) as copy:
         db.backup(
             copy, pages=STEP_PAGES, progress=lambda _, remaining, total: advance(total - remaining, total), sleep=0
         )
-        copy.execute("PRAGMA journal_mode=DELETE")  # one file, which can be read where nothing can be written
+        copy.execute("PRAGMA journal_mode=DELETE")  # one file, which can also be read on a read-only disk
         return integrity_report(copy)
 
 

@@ -1,8 +1,8 @@
-"""A write-ahead log that is damaged in its middle: SQLite ends it there without a word, and writes over the rest.
+"""Finds a write-ahead log that is damaged in its middle. SQLite silently ends it there, and overwrites the rest.
 
-A power cut tears the end of a log: what was being synced, which is one transaction. Where several whole transactions
-lie behind the place up to which SQLite reads, something else has changed the log, and they had been acknowledged.
-The layout is part of SQLite's file format ("The Write-Ahead Log").
+A power cut damages the end of a log: what was being synced, which is one transaction. Where several complete
+transactions follow the position up to which SQLite reads, something else has changed the log, and these transactions
+had been acknowledged. The layout is part of SQLite's file format ("The Write-Ahead Log").
 """
 
 import os
@@ -16,21 +16,21 @@ from turnwire.storage.sqlite.database import FAILURES
 from turnwire.storage.sqlite.files import FRAME_HEADER_BYTES, HEADER_BYTES, INDEX_BYTES, log_frames
 
 TORN_COMMITS = 1
-"""Maximum transactions behind the end of the log: the one that was torn."""
+"""Maximum number of transactions after the end of the log: the one that was being synced."""
 
 _MAGIC = 0x377F0682
-"""The last bit says in which order the bytes of checksums are."""
+"""Its last bit is the byte order of checksums."""
 
 
 def refuse_damaged_log(path: Path) -> None:
-    """Looks for transactions behind the end of a database's log, as SQLite reads it.
+    """Looks for transactions after the end of a database's log, as SQLite reads it.
 
-    Call it before SQLite opens the database in this process. Reads nothing after an orderly stop; else as SQLite will,
-    and a few bytes of each frame behind that.
+    Call it before SQLite opens the database in this process. Reads nothing after an orderly stop; otherwise reads what
+    SQLite will, and a few bytes of each frame after that.
 
     Raises:
         StorageCorrupt: there are some; or the beginning of the log is damaged, so that SQLite reads nothing of it. The
-            files are as they were.
+            files are unchanged.
     """
     log = path.with_name(f"{path.name}-wal")
     try:
@@ -51,9 +51,10 @@ def refuse_damaged_log(path: Path) -> None:
 
 
 def _read_frames(path: Path) -> int | None:
-    """Returns how many frames SQLite reads; None when it cannot read the database, which the start will say.
+    """Returns the number of frames that SQLite reads; None when it cannot read the database, which the start will
+    report.
 
-    A connection that cannot write leaves the log when it is closed. The index is closed after it: before, that would
+    A connection that cannot write leaves the log when it is closed. The index is closed after it: earlier, that would
     drop its locks.
     """
     index = None

@@ -1,7 +1,7 @@
-"""Examines a database, and makes anew what can be computed from the rest: indexes and counters.
+"""Examines a database, and recomputes what can be computed from the rest: indexes and counters.
 
-An examination changes nothing and may run while a server does. It asks SQLite whether the file is whole, and counts
-again what the server keeps count of. What stored values mean is for the server to read; nothing of it is repaired here.
+An examination changes nothing and may run while a server does. It makes SQLite check the file, and recounts what the
+server counts. Only the server interprets stored values; they are not repaired here.
 """
 
 import re
@@ -24,7 +24,7 @@ from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.schema import MIGRATIONS
 
 SHOWN_SUBJECTS = 5
-"""Things with one problem that a report names."""
+"""Number of subjects with one problem that a report lists."""
 
 _OF_INDEX = re.compile(r"(?:row \d+ missing from|wrong # of entries in|non-unique entry in) index (\w+)")
 
@@ -47,13 +47,13 @@ WRONG_TOTALS = Problem("tenants.totals", "the sessions and bytes of a tenant are
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """All that has one problem."""
+    """Everything that has one problem."""
 
     name: str
     meaning: str
     count: int
     repairable: int
-    """Number of them that a repair can end: all or none."""
+    """The number of findings that a repair can end: all or none."""
     first: tuple[str, ...]
     """The first few: ids, names of tables or indexes, or lines of SQLite."""
 
@@ -68,12 +68,12 @@ class Report(Struct, frozen=True, kw_only=True):
     is_complete: bool
     """False when an older schema or a damaged file kept the counters from being examined."""
     rows: dict[str, int]
-    """Rows of each table; -1 where the file is too damaged to count."""
+    """Number of rows of each table; -1 where the file is too damaged to count."""
     findings: tuple[Finding, ...]
 
     @property
     def is_clean(self) -> bool:
-        """Returns whether nothing is wrong."""
+        """Returns whether there is no finding."""
         return not self.findings
 
     @property
@@ -89,7 +89,7 @@ class Repairs(Struct, frozen=True, kw_only=True):
     after: Report
     """Equal to `before` when nothing could be repaired."""
     copy: str
-    """Where the copy of the database as it was is; "" when nothing was changed."""
+    """The path of the copy of the database before the repair; "" when nothing was changed."""
 
 
 def examine(path: Path) -> Report:
@@ -97,8 +97,8 @@ def examine(path: Path) -> Report:
 
     Raises:
         StorageSchemaTooNew: a newer version of Turnwire has written it.
-        StorageCorrupt: it is damaged beyond reading, or no Turnwire database.
-        StorageError: it is not there or cannot be read.
+        StorageCorrupt: it is damaged beyond reading, or is not a Turnwire database.
+        StorageError: it does not exist or cannot be read.
     """
     with read_only(path) as db:
         version, report = schema_version(db), integrity_report(db)
@@ -115,7 +115,7 @@ def examine(path: Path) -> Report:
 
 
 def repair(path: Path, now: datetime, advance: Callable[[int, int], None] = lambda _done, _all: None) -> Repairs:
-    """Examines a database, copies it, and makes anew what can be. No server can start meanwhile.
+    """Examines a database, copies it, and recomputes what it can. No server can start meanwhile.
 
     Args:
         path: The database.
@@ -126,7 +126,7 @@ def repair(path: Path, now: datetime, advance: Callable[[int, int], None] = lamb
         StorageBusy: a server has the database open. Nothing was changed.
         StorageError: it cannot be read, copied or written.
     """
-    before = after = examine(path)  # also that the file is there, so that no lock is made for a wrong name
+    before = after = examine(path)  # also checks that the file exists, so that no lock is made for a wrong name
     if not before.is_repairable:
         return Repairs(before=before, after=before, copy="")
     copy = path.with_name(f"{path.name}.before-repair-{now:%Y%m%dT%H%M%S}")
@@ -137,17 +137,17 @@ def repair(path: Path, now: datetime, advance: Callable[[int, int], None] = lamb
             with _writing(path) as db:
                 _repair(db, after)
             after = examine(path)
-            if names == {finding.name for finding in after.findings}:  # it did not help
+            if names == {finding.name for finding in after.findings}:  # nothing was repaired
                 break
     return Repairs(before=before, after=after, copy=str(copy))
 
 
 def rebuild_search(path: Path) -> None:
-    """Lets the next start index all messages anew. Nothing is lost: the words come from the messages.
+    """Makes the next start index all messages again. Nothing is lost: the words come from the messages.
 
     Raises:
         StorageBusy: a server has the database open.
-        StorageError: it cannot be read or written, or is not one of Turnwire.
+        StorageError: it cannot be read or written, or is not a Turnwire database.
     """
     with read_only(path) as db:
         schema_version(db)
@@ -189,7 +189,7 @@ def _repair(db: SqliteDatabase, report: Report) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keeps servers from the database."""
+    """Prevents servers from opening the database."""
     lock = ProcessLock(DatabaseFiles(path))
     lock.acquire()
     try:
@@ -200,7 +200,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[SqliteDatabase]:
-    """Gives a connection in a transaction, which is committed unless the context raises."""
+    """Opens a connection in a transaction, which is committed unless the context raises."""
     connecting = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS, factory=SqliteDatabase)
     with translated(path), closing(connecting) as db:
         db.execute("PRAGMA synchronous=FULL")

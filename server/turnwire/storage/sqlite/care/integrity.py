@@ -1,22 +1,22 @@
-"""Integrity of a database as SQLite reports it: whether it is whole, and how many rows its tables have."""
+"""Integrity of a database as SQLite reports it, and the row counts of its tables."""
 
 import sqlite3
 
 from msgspec import Struct
 
 MAX_LINES = 100
-"""Lines of `PRAGMA integrity_check`; more of them say nothing new."""
+"""Maximum lines of `PRAGMA integrity_check`; further ones add nothing."""
 
 
 class IntegrityReport(Struct, frozen=True):
     """The integrity and the row counts of a database. Equal for a database and a copy of it."""
 
     integrity: tuple[str, ...]
-    """The lines of `PRAGMA integrity_check`: "ok" alone when pages, rows and indexes agree."""
+    """The lines of `PRAGMA integrity_check`: only "ok" when pages, rows and indexes agree."""
     lost_references: dict[str, int]
-    """Rows that name something that is missing, by table; -1 where the file is too damaged to count."""
+    """Number of rows that refer to a missing row, by table; -1 where the file is too damaged to count."""
     rows: dict[str, int]
-    """Rows of each table; -1 where the file is too damaged to count."""
+    """Number of rows of each table; -1 where the file is too damaged to count."""
 
     @property
     def is_whole(self) -> bool:
@@ -25,7 +25,7 @@ class IntegrityReport(Struct, frozen=True):
 
 
 def integrity_report(db: sqlite3.Connection) -> IntegrityReport:
-    """Reads the whole database."""
+    """Reads the complete database."""
     names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     tables = [name for name in names if not name.startswith("sqlite_")]
     rows = {name: _count(db, f'SELECT count(*) FROM "{name}"') for name in tables}

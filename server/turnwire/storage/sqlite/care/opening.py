@@ -1,4 +1,4 @@
-"""Opening a database that belongs to a server, which may run."""
+"""Opens a database that belongs to a server, which may run."""
 
 import contextlib
 import sqlite3
@@ -16,9 +16,9 @@ from turnwire.storage.sqlite.database import FAILURES, SqliteDatabase, translate
 def read_only(path: Path) -> Iterator[SqliteDatabase]:
     """Opens the file for reading, in one transaction that ends with the context.
 
-    A connection of this kind cannot delete the log of a server: closing the last connection deletes it only under an
-    exclusive lock, and the kernel grants that to no descriptor that cannot write. It may leave empty `-wal` and `-shm`
-    files next to a database that no server has open.
+    Such a connection cannot delete the log of a server: closing the last connection deletes it only under an exclusive
+    lock, which the kernel does not grant to a descriptor that cannot write. It may leave empty `-wal` and `-shm` files
+    next to a database that no server has open.
 
     Raises:
         StorageError: the file does not exist or cannot be read, or SQLite reported an error in the context.
@@ -39,7 +39,7 @@ def read_only(path: Path) -> Iterator[SqliteDatabase]:
 
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turns errors of SQLite into those of the store; the text names the file.
+    """Translates errors of SQLite into those of the store; the text names the file.
 
     Raises:
         StorageError: SQLite reported an error in the context.

@@ -1,4 +1,4 @@
-"""Giving free pages back to the file system: a few at a time while a server runs, or all at once."""
+"""Gives free pages back to the file system: a few at a time while a server runs, or all at once."""
 
 import sqlite3
 from contextlib import closing
@@ -15,11 +15,11 @@ INCREMENTAL = 2
 """`PRAGMA auto_vacuum` of files that can shrink while they are used."""
 
 STEP_PAGES = 16
-"""Given back in one step: 128 KiB, each page of which may be moved first."""
+"""Pages given back in one step: 128 KiB, each page of which may be moved first."""
 SPARE_PAGES = 256
-"""Free pages that stay, for what is stored next: 2 MiB."""
+"""Free pages that are kept for what is stored next: 2 MiB."""
 SPARE_SHARE = 20
-"""One page in this many may be free after a compaction, too."""
+"""One page in this many may be free even after a compaction."""
 
 
 class Compacted(Struct, frozen=True, kw_only=True):
@@ -31,25 +31,25 @@ class Compacted(Struct, frozen=True, kw_only=True):
 
 
 def shrink_some(db: sqlite3.Connection) -> bool:
-    """Gives some pages back, inside of a transaction or not. Returns False when nothing is to be given back."""
+    """Gives some pages back, inside a transaction or not. Returns False when there is nothing to give back."""
     free, pages = _number(db, "freelist_count"), _number(db, "page_count")
     if free <= SPARE_PAGES + pages // SPARE_SHARE:
         return False
-    db.execute(f"PRAGMA incremental_vacuum({STEP_PAGES})").fetchall()  # a page for each row that is fetched
+    db.execute(f"PRAGMA incremental_vacuum({STEP_PAGES})").fetchall()  # gives back one page for each fetched row
     return True
 
 
 def compact(path: Path) -> Compacted:
-    """Writes a database anew without free pages, which needs as much free disk again.
+    """Rewrites a database without free pages, which temporarily needs as much free disk space as the database.
 
-    No server can start meanwhile; an interrupted one has changed nothing.
+    No server can start meanwhile. An interrupted compaction has changed nothing.
 
     Args:
         path: The database.
 
     Raises:
         StorageBusy: a server has the database open.
-        StorageError: it cannot be read or written, or is not one of Turnwire.
+        StorageError: it cannot be read or written, or is not a Turnwire database.
     """
     if not path.is_file():
         raise StorageError(f"the file {path} does not exist", {"path": str(path)})

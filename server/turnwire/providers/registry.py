@@ -1,4 +1,4 @@
-"""All configured providers; each is made on a thread, before its first use if `start` is called.
+"""All configured providers. Each is created on a thread: at start if `start` is called, otherwise before its first use.
 
 Importing this module imports no SDK, because each of them takes more than a second.
 """
@@ -42,8 +42,8 @@ class ConfiguredProviders:
     ) -> None:
         """Args:
         settings: Settings by provider id.
-        environ: The environment that keys are read from, each when its provider is first used.
-        sources: Where each provider comes from: "builtin", "env" or "config" (the default).
+        environ: The environment from which each key is read when its provider is first used.
+        sources: The source of each provider: "builtin", "env" or "config" (the default).
         models: Configured settings of models.
         limits: Limits on an answer, and on concurrent calls of one provider.
         """
@@ -58,7 +58,7 @@ class ConfiguredProviders:
             for name, provider in settings.items()
         }
         self._made: dict[str, Provider] = {}
-        self._making: dict[str, asyncio.Task[Provider]] = {}  # two concurrent first uses make one provider
+        self._making: dict[str, asyncio.Task[Provider]] = {}  # two concurrent first uses create one provider
         self._early: asyncio.Task[None] | None = None  # ended by `aclose`
 
     def renewed(
@@ -67,13 +67,16 @@ class ConfiguredProviders:
         sources: Mapping[str, str],
         models: Mapping[ModelRef, ModelSettings],
     ) -> "ConfiguredProviders":
-        """Returns other providers with the same environment and the same bounds on calls. Both have to be closed."""
+        """Returns new providers with the same environment and the same limit on concurrent calls. Both have to be
+        closed.
+        """
         return ConfiguredProviders(settings, self._environ, sources, models, limits=self._limits)
 
     def start(self) -> None:
-        """Begins to make the providers that can be used, one after the other; returns at once.
+        """Starts to create the usable providers, one after the other; returns at once.
 
-        So the first message need not wait for an SDK. One without its key is not made, and its SDK not imported.
+        So the first message need not wait for an SDK. A provider without its key is not created, and its SDK not
+        imported.
         """
         self._early = asyncio.create_task(self._make_early(), name="making providers")
 
@@ -152,7 +155,7 @@ class ConfiguredProviders:
         for provider_id in self._settings:
             try:
                 await self.get(provider_id)
-            except ProviderCredentialsRejected:  # whoever asks it gets the error
+            except ProviderCredentialsRejected:  # the error is raised where the provider is used
                 continue
             except Exception as error:
                 log.warning("provider_not_created", provider=provider_id, error=type(error).__name__)
@@ -162,8 +165,8 @@ class ConfiguredProviders:
         try:
             provider: Provider = await asyncio.to_thread(_make, provider_id, settings, key, self._limits)
             await asyncio.to_thread(self._catalogs[provider_id].load)
-        except (OSError, ImportError) as error:  # no file descriptor is left, for example: a later try may succeed
-            raise ProviderUnavailable("what speaks to the provider cannot be loaded now") from error
+        except (OSError, ImportError) as error:  # no file descriptor is left, for example: a later attempt may succeed
+            raise ProviderUnavailable("the client of the provider cannot be loaded now") from error
         self._made[provider_id] = provider
         return provider
 

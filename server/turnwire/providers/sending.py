@@ -17,17 +17,17 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class Body:
-    """The body of one request, in chunks of a useful size. What was sent is let go, so it can be read once."""
+    """The body of one request, in chunks of a useful size. Sent pieces are released, so it can be read once."""
 
     def __init__(self, prepared: PreparedRequest) -> None:
         """Takes over the pieces of a request."""
         self._pieces = deque(prepared.pieces)
         self._was_read = prepared.was_read
         self.size_bytes = sum(map(len, prepared.pieces))
-        """Size of the whole body."""
+        """Size of the complete body."""
 
     def whole(self) -> bytes:
-        """Returns all of it."""
+        """Returns the complete body."""
         whole = b"".join(self._pieces)
         self._let_go()
         return whole
@@ -42,7 +42,7 @@ class Body:
             if size >= _CHUNK_BYTES or not self._pieces:
                 yield b"".join(waiting)
                 waiting, size = [], 0
-                await asyncio.sleep(0)  # a socket that takes everything at once never waits
+                await asyncio.sleep(0)  # a socket that accepts everything at once never waits
         self._let_go()
 
     def _let_go(self) -> None:
@@ -74,7 +74,7 @@ async def post(
 ) -> AsyncIterator[OpenAnswer]:
     """Sends a body and yields the open answer; closes it afterwards.
 
-    The SDKs' methods for messages would walk over the body, and encode it on the event loop.
+    The SDKs' methods for messages would traverse the body, and encode it on the event loop.
 
     Args:
         send: The `post` of the SDK's client, which adds the key and turns statuses into its errors.
@@ -89,7 +89,8 @@ async def post(
         content=body.whole() if size <= _CHUNK_BYTES else body,
         options={
             "headers": {"Content-Type": "application/json", "Content-Length": str(size), **headers},
-            # nothing is retried, so no key has to tell two requests apart: one that is not given is drawn by chance
+            # nothing is retried, so no idempotency key has to distinguish two requests; without one, the SDK draws one
+            # at random
             "idempotency_key": "none",
         },
         stream=True,

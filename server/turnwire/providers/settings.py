@@ -27,38 +27,38 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A provider of models.
 
     NAME has letters, digits, "_", "-" and ".", and is the part before the slash in `PROVIDER/MODEL`. A table replaces
-    the provider that exists by default under the same name.
+    the default provider of the same name.
     """
 
     kind: ProviderKind
-    """The API that it speaks."""
+    """The API of the provider."""
     name: str = ""
     """Name for people; "" uses the table's name."""
     base_url: str = ""
     """Address, without user name or password; "" uses the vendor's own."""
     api_key_env: str = ""
-    """NAME of the environment variable that holds the key, never the key; "" for servers that need none."""
+    """NAME of the environment variable that has the key, never the key; "" for servers that need none."""
     default_model: str = ""
     """Model to suggest to people, without the provider's name; "" suggests the first listed one."""
     models: tuple[str, ...] = ()
     """Models to list. Left out, a provider at its vendor's address lists those of the price list."""
     only_listed_models: bool = False
-    """True refuses models that neither `models` nor a table of `[models]` names."""
+    """True rejects models that neither `models` nor a table of `[models]` names."""
     price_provider: str = ""
     """Vendor of the models in the price list; "" uses the kind's own."""
     timeout_seconds: Seconds = 600.0
-    """Longest silence of the provider, including the time to connect."""
+    """Maximum silence of the provider, including the time to connect."""
     max_output_tokens: Count = 8192
     """Output limit where the API requires one and the caller gave none."""
     stream_usage: bool = True
-    """False for servers that refuse `stream_options`."""
+    """False for servers that reject `stream_options`."""
     sends_reasoning: bool = False
     """True for Chat Completions servers that require `reasoning_content` back with tool calls (DeepSeek, Moonshot)."""
     sends_traceparent: bool = False
-    """True sends the header `traceparent`, so that the provider's traces join ours: for your own gateways, as others
-    would learn which requests belong together. Needs `tracing.enabled`."""
+    """True sends the header `traceparent`, so that the provider's traces join ours. Use it for your own gateways,
+    because it shows others which requests belong together. Needs `tracing.enabled`."""
     reasoning_summary: Literal["", "auto", "concise", "detailed"] = ""
-    """Asks OpenAI Responses for readable reasoning, if the organisation has access to it; "" does not."""
+    """Requests readable reasoning from OpenAI Responses, if the organisation has access to it; "" does not."""
 
 
 def address_of(settings: ProviderSettings) -> str:
@@ -76,7 +76,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     description: str = ""
     """Description for people."""
     context_window_tokens: Tokens | None = None
-    """Without it nothing is compacted until the model refuses a request. Offline models have 128000."""
+    """Without it nothing is compacted until the model rejects a request. Offline models have 128000."""
     max_output_tokens: Tokens | None = None
     """For people: the longest answer of the model."""
     capabilities: tuple[Capability, ...] | None = None

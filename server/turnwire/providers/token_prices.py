@@ -8,7 +8,7 @@ from turnwire.domain.money import Usage
 
 
 class TokenPrices(Struct, frozen=True, kw_only=True):
-    """Prices of a million tokens in pico-USD. None: unknown, which is not free."""
+    """Prices of a million tokens in pico-USD. None means unknown, not free."""
 
     input: int | None = None
     """For prompt tokens that are neither read from nor written to a cache."""
@@ -27,7 +27,7 @@ class TokenPrices(Struct, frozen=True, kw_only=True):
         )
 
     def cost_pico_usd(self, usage: Usage) -> int | None:
-        """Returns what the usage costs, rounded half to even.
+        """Returns the cost of the usage, rounded half to even.
 
         None when a used bucket has no price. No other bucket's price replaces it, because cached tokens may cost a
         tenth of other tokens or more than them. None also when the usage has no counts.

@@ -1,1 +1,1 @@
-"""The common part of all adapters: it turns a provider's bytes into the core's items."""
+"""The common part of all adapters: turns a provider's bytes into the core's items."""

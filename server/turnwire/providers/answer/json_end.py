@@ -1,4 +1,4 @@
-"""Finds the end of a JSON object that comes in pieces, without reading it again for each."""
+"""Finds the end of a JSON object that comes in pieces, and reads each piece only once."""
 
 import re
 
@@ -6,10 +6,10 @@ _MARK = re.compile(r'["\\{}\[\]]')
 
 
 class JsonEnd:
-    """Follows the pieces of one text. Keeps none of it; costs time in proportion to each piece."""
+    """Follows the pieces of one text. Keeps none of it; takes time in proportion to each piece."""
 
     def __init__(self) -> None:
-        """Has seen nothing yet."""
+        """Starts before the first piece."""
         self._depth = 0
         self._in_string = False
         self._escapes = False  # the next character, in a string
@@ -17,7 +17,7 @@ class JsonEnd:
 
     @property
     def is_whole(self) -> bool:
-        """True when an object or a list has come to its end, by its brackets."""
+        """Whether an object or a list has ended, by its brackets."""
         return self._is_over
 
     def read(self, piece: str) -> None:

@@ -1,7 +1,7 @@
-"""JSON as providers write it: decoded fast when it is valid, and leniently when it is not.
+"""Decodes JSON as providers write it: fast when it is valid, and leniently when it is not.
 
-Some providers cut a surrogate pair between two deltas. Both halves are passed through as lone surrogates, which
-msgspec refuses, and the receiver joins them.
+Some providers cut a surrogate pair between two deltas. Both halves are passed through as lone surrogates, which msgspec
+rejects, and the receiver joins them.
 """
 
 import json
@@ -17,7 +17,7 @@ def decode(data: bytes) -> Any:
     """Returns the value.
 
     Raises:
-        ValueError: it is not JSON. Bytes that are not UTF-8 are replaced, not refused.
+        ValueError: it is not JSON. Bytes that are not UTF-8 are replaced, not rejected.
     """
     try:
         return _decode_fast(data)
@@ -34,7 +34,7 @@ def encode(value: object) -> str:
 
 
 def raw_member(data: bytes, name: str) -> str | None:
-    """Returns the exact text of one member of a JSON object; None when it is absent or holds a lone surrogate."""
+    """Returns the exact text of one member of a JSON object; None when it is absent or has a lone surrogate."""
     try:
         members = _decode_members(data)
     except (msgspec.DecodeError, UnicodeDecodeError):

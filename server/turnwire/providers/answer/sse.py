@@ -1,7 +1,7 @@
-"""Server-sent events, decoded as the bytes arrive.
+"""Decodes server-sent events as their bytes arrive.
 
-Follows https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream with one difference: an
-event at the very end without its blank line is returned by `finish`, because several servers omit that line.
+Follows https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream with one difference:
+`finish` returns a last event without its blank line, because several servers omit that line.
 """
 
 _BOM = b"\xef\xbb\xbf"
@@ -11,9 +11,9 @@ class SseDecoder:
     """Turns chunks of bytes, cut anywhere, into events."""
 
     def __init__(self) -> None:
-        """Has read nothing."""
+        """Starts before the first byte."""
         self._pieces: list[bytes] = []
-        """The unfinished line, in pieces: joined once, so that a long line costs no copy per chunk."""
+        """The unfinished line, in pieces, which are joined once, so that a long line is not copied for each chunk."""
         self._after_cr = False
         self._at_start = True
         self._event = b""
@@ -43,7 +43,7 @@ class SseDecoder:
         return self._take_lines([line, *lines])
 
     def finish(self) -> list[tuple[bytes, bytes]]:
-        """Ends the input. Returns the event that lacked its blank line, if any."""
+        """Ends the input. Returns the last event if it lacked its blank line."""
         lines = [b"".join(self._pieces), b""]
         self._pieces = []
         return self._take_lines(lines)

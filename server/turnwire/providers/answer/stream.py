@@ -1,4 +1,4 @@
-"""Turns an open HTTP answer into the items of a step: what all APIs have in common."""
+"""Turns an open HTTP answer into the items of a step. Common to all APIs."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -27,27 +27,27 @@ from turnwire.providers.answer.text_runs import joined
 from turnwire.providers.http.transport import is_stream
 
 DRAIN_SECONDS = 0.2
-"""Time to wait for the end of the body after the API's end marker or an error: a body read to its end lets the
-connection be used again, and a server that keeps it open must not hold up the turn."""
+"""Maximum time to wait for the end of the body after the API's end marker or an error. Reading a body to its end keeps
+the connection usable, but a server that keeps it open must not delay the turn."""
 
 
 class AnswerReader(Protocol):
     """Reads the events of one answer. Free of I/O; used once."""
 
     ended: bool
-    """The API's end marker was read. Becomes False again when another answer follows: some gateways send all steps of a
-    conversation in one body."""
+    """Whether the API's end marker was read. Becomes False again when another answer follows: some gateways send all
+    steps of a conversation in one body."""
 
     @property
     def provider_reason(self) -> str:
-        """The provider's word for why the answer ended; "" until it arrives."""
+        """The reason that the provider gives for the end of the answer; "" until it arrives."""
         ...
 
     def read(self, event: bytes, data: bytes, items: list[StreamItem]) -> None:
-        """Appends the items that the event carries to `items`.
+        """Appends the items of an event to `items`.
 
         Raises:
-            ProviderError: the event reports an error. What was appended before stays valid.
+            ProviderError: the event reports an error. Items that were appended before stay valid.
             ValueError: the event cannot be read.
         """
         ...
@@ -74,7 +74,7 @@ class OpenAnswer(Protocol):
         ...
 
     async def read(self) -> bytes:
-        """The whole body; of one that is no stream its beginning."""
+        """Returns the complete body, or the beginning of one that is not a stream."""
         ...
 
 
@@ -92,7 +92,7 @@ async def read_answer(
 
     Args:
         request: Makes a context that sends on entering and closes the answer on leaving; called for the first item.
-        reader: A fresh reader of the API's events.
+        reader: A new reader of the API's events.
         origin: Named in errors.
         secrets: Texts that must not appear in errors.
         max_bytes: Maximum size of the answer, unpacked: `limits.max_answer_received_bytes`.
@@ -119,12 +119,12 @@ async def read_answer(
                     received += len(chunk)
                     if received > max_bytes:
                         raise ProviderAnswerOverLimit.of("is too large", "max_answer_received_bytes", max_bytes)
-                    # others have their turn, though the next read may be there already
+                    # other tasks run, even if the next bytes have already arrived
                     await asyncio.sleep(0)
         found = _read_events(decoder.finish(), reader, items)
         failure = failure or found
         if isinstance(failure, ValueError):
-            # A last event that cannot be read was cut off.
+            # A last event that cannot be read was truncated.
             failure = None
         if failure is None:
             reader.end_of_body(items)
@@ -150,10 +150,10 @@ def stream_cut() -> ProviderStreamCut:
 
 
 def _checked(item: StreamItem) -> StreamItem:
-    """Returns an item whose texts are texts.
+    """Checks that the texts of an item are texts, and returns it.
 
     Raises:
-        ValueError: the provider sent a value of another type where a text belongs.
+        ValueError: the provider sent a value of another type in place of a text.
     """
     match item:
         case TextDelta(text=str()) | ReasoningDelta(text=str()) | RefusalDelta(text=str()):
@@ -176,16 +176,16 @@ def _checked(item: StreamItem) -> StreamItem:
 def _read_events(
     events: list[tuple[bytes, bytes]], reader: AnswerReader, items: list[StreamItem]
 ) -> ProviderError | ValueError | None:
-    """Returns the first error before the end marker; it is not raised here, because earlier items must go out first."""
+    """Returns the first error before the end marker. Does not raise it, because earlier items must be yielded first."""
     failure: ProviderError | None = None
     for event, data in events:
         ended = reader.ended
         try:
             reader.read(event, data, items)
         except ProviderError as error:
-            # Events after an error may still carry usage and reason.
+            # Events after an error may still report usage and reason.
             failure = failure or (None if ended else error)
-        except Exception as error:  # a foreign value of any form, any depth and any range
+        except Exception as error:  # a foreign value of any form, depth and range
             if not ended:
                 return failure or ValueError(f"an event cannot be decoded: {type(error).__name__}")
     return failure
@@ -205,7 +205,9 @@ async def _refuse_unstreamed(answer: OpenAnswer, secrets: tuple[str, ...]) -> No
 
 
 async def _body(answer: OpenAnswer, is_over: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-    """Yields the body. Once the answer is over, yields only what arrives within `DRAIN_SECONDS` and raises no error."""
+    """Yields the body. Once the answer is over, yields only what arrives within `DRAIN_SECONDS`, and raises
+    no error.
+    """
     chunks = answer.iter_bytes()
     deadline: float | None = None
     while True:

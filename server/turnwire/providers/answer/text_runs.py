@@ -1,4 +1,4 @@
-"""Texts of one part that were read together, as one: what an item costs behind the provider is then paid once."""
+"""Joins texts of one part that were read together, so that later stages handle one item."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -10,7 +10,7 @@ _Delta = TextDelta | ReasoningDelta | RefusalDelta
 
 
 def joined(items: Iterable[StreamItem]) -> Iterator[StreamItem]:
-    """Yields the items in their order. Neighbours that add text to one part are one item with their texts joined."""
+    """Yields the items in their order, with adjacent texts of one part joined."""
     for place, run in groupby(items, key=_place):
         if place is None:
             yield from run

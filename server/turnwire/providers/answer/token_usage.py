@@ -11,7 +11,7 @@ from typing import Any
 from turnwire.domain.money import Usage
 
 MAX_COUNT = 2**53
-"""Larger counts are nonsense, and their sums would not fit the contract's numbers."""
+"""Larger counts are invalid, and their sums would not fit the contract's numbers."""
 
 ANTHROPIC_COUNTS = frozenset(
     (
@@ -32,9 +32,9 @@ def from_openai(usage: Mapping[str, Any]) -> Usage | None:
     if prompt is None and generated is None:
         return None
     prompt_details = _details(usage, "prompt_tokens_details", "input_tokens_details")
-    # DeepSeek and Moonshot count cache hits outside the details.
+    # DeepSeek and Moonshot report cache hits outside the details.
     read = _first(_count(prompt_details, "cached_tokens"), _count(usage, "prompt_cache_hit_tokens", "cached_tokens"))
-    # Servers without paid cache writes send 0, which carries no information.
+    # Servers without paid cache writes send 0, which is not informative.
     written = _count(prompt_details, "cache_write_tokens", "cache_creation_tokens") or None
     reasoning = _count(_details(usage, "completion_tokens_details", "output_tokens_details"), "reasoning_tokens")
     visible, reported = _visible(generated, reasoning)

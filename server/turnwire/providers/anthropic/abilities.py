@@ -14,7 +14,7 @@ _WITHOUT_SCHEMA = re.compile(r"claude-(?:[12]|3|instant|(?:opus|sonnet)-4(?:-0|-
 
 
 def refused_options(model_id: str, options: GenerationOptions) -> Iterator[tuple[str, str]]:
-    """Yields the name of each option that the API does not take for a model, with the reason for people."""
+    """Yields the name of each option that the API does not accept for a model, with the reason for people."""
     form, choice = options.response_format, options.tool_choice
     if form is not None and form.kind is ResponseFormatKind.JSON:
         yield "response_format", "the Anthropic API has no JSON without a schema: use JSON_SCHEMA"

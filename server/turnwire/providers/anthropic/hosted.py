@@ -1,4 +1,4 @@
-"""The halves (call, result) of provider-run calls: Anthropic refuses one without the other."""
+"""The halves (call, result) of provider-run calls. Anthropic rejects a half without the other."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -26,12 +26,12 @@ class Shape(NamedTuple):
 
 @cache
 def shape_of(is_answer: bool, is_paused: bool, has_only_results: bool) -> Shape:
-    """Returns a shape. There are few different ones, and each is made once."""
+    """Returns a shape. There are few different ones; each is created once."""
     return Shape(is_answer, is_paused, has_only_results)
 
 
 class LeftOut(NamedTuple):
-    """Where a half stood that was left out."""
+    """The position of a half that was left out."""
 
     message: int
     entry: int
@@ -40,7 +40,7 @@ class LeftOut(NamedTuple):
 class HostedCalls:
     """Knows which halves have their other half, in all messages, and which were left out.
 
-    A result comes in a later message than its call, so messages are looked at before they are written.
+    A result comes in a later message than its call, so messages are scanned before they are written.
     """
 
     def __init__(self) -> None:
@@ -52,20 +52,20 @@ class HostedCalls:
         """The message with the result, in the order of the messages."""
         self._looked = Growing((self._first, self._called, self._answered))
         self._before: list[Mark] = []
-        """The state before each message that was looked at."""
+        """The state before each message that was scanned."""
         self.left_out: dict[Half, LeftOut] = {}
-        """The first place of each half that was left out of what is written."""
+        """The first position of each half that was left out of what is written."""
 
     def go_back(self, kept: int) -> None:
-        """Forgets what was looked at in all but the first messages."""
+        """Forgets what was found in all but the first messages."""
         if kept < len(self._before):
             self._looked.go_back(self._before[kept])
             del self._before[kept:]
 
     def boundary(self, kept: int) -> int:
-        """Returns up to where messages are written as they would be if only the first `kept` ones stay.
+        """Returns the number of messages that are written as if only the first `kept` ones stay.
 
-        That is before a call whose result does not stay.
+        They end before a call whose result does not stay.
         """
         for call_id in reversed(self._answered):
             if self._answered[call_id] < kept:
@@ -76,7 +76,8 @@ class HostedCalls:
     def look(self, halves: Sequence[Half]) -> int | None:
         """Takes the halves of the next message.
 
-        Returns the first message from which a half was left out that now has its other half; None mostly.
+        Returns:
+            The first message from which a half was left out that now has its other half; mostly None.
         """
         at = len(self._before)
         self._before.append(self._looked.mark())
@@ -92,11 +93,11 @@ class HostedCalls:
         return min(regained, default=None)
 
     def may_be_sent(self, half: Half, place: LeftOut, open_from: int) -> bool:
-        """Returns whether a half has its other half, or may still get it; notes one that has not.
+        """Returns whether a half has its other half, or may still get it. Notes a half of which neither is true.
 
         Args:
             half: The half.
-            place: Where it stands.
+            place: Its position.
             open_from: The first entry whose calls may still be answered.
         """
         if half.call_id in self._answered:
@@ -107,13 +108,15 @@ class HostedCalls:
         return False
 
     def first_open(self, open_from: int) -> int | None:
-        """Returns the first message from which a call was left out that may still be answered; None when none was."""
+        """Returns the first message from which a call was left out that may still be answered; None when
+        there is none.
+        """
         open_calls = (at.message for half, at in self.left_out.items() if half.is_call and at.entry >= open_from)
         return min(open_calls, default=None)
 
 
 def half_of(block: Block) -> Half | None:
-    """Returns which half of a hosted call a block is; None for other blocks."""
+    """Returns the half of a hosted call that a block is; None for other blocks."""
     kind: Any = block["type"]
     if kind.endswith("tool_use") and kind != "tool_use":
         return Half(str(block.get("id")), is_call=True)

@@ -45,12 +45,12 @@ class _Said(Struct, frozen=True):
 
     @property
     def is_paused(self) -> bool:
-        """True when the provider continues this answer when it gets it back."""
+        """Whether the provider continues this answer when it is sent back."""
         return self.is_answer and self.message.finish_reason is FinishReason.PAUSED
 
     @property
     def shape(self) -> Shape:
-        """Its shape, as far as hosted tools are concerned."""
+        """Its shape, for the rules of hosted tools."""
         has_only_results = all(block["type"] == "tool_result" for block, _ in self.blocks)
         return shape_of(self.is_answer, self.is_paused, has_only_results)
 
@@ -61,7 +61,7 @@ class AnthropicMessages(HistoryWriter):
     minds_prefix = True
 
     def __init__(self, reader: RequestReader) -> None:
-        """Takes a fresh reader."""
+        """Takes a new reader."""
         pieces: list[bytes] = []
         self._wire = WireMessages(pieces)
         self._said: list[Shape] = []
@@ -73,7 +73,7 @@ class AnthropicMessages(HistoryWriter):
         self._repairs = reader.repairs
 
     def _write_from(self, first: int, messages: Sequence[Message]) -> int:
-        """Writes the messages; what follows changes only answers with hosted calls that may still be answered."""
+        """Writes the messages. Later messages change only answers with hosted calls that may still be answered."""
         first = self._look_ahead(first, messages)
         self._write(first, messages, open_from=None)
         open_from = first_that_goes_on(self._said)
@@ -89,7 +89,9 @@ class AnthropicMessages(HistoryWriter):
         return self._hosted.boundary(kept)
 
     def _look_ahead(self, first: int, messages: Sequence[Message]) -> int:
-        """Finds the halves of hosted calls in new messages. Returns from where to write: some may complete old ones."""
+        """Finds the halves of hosted calls in new messages. Returns the message to write from, because some may
+        complete old ones.
+        """
         while True:
             self._hosted.go_back(first)
             again = first
@@ -112,7 +114,7 @@ class AnthropicMessages(HistoryWriter):
         return [half for block in blocks if block is not None and (half := half_of(block)) is not None]
 
     def _write(self, first: int, messages: Sequence[Message], open_from: int | None) -> None:
-        """Writes messages; with None no hosted call without a result is sent."""
+        """Writes messages. With None, no hosted call without a result is sent."""
         for at in range(first, len(messages)):
             message = messages[at]
             self._begin(message)
@@ -193,7 +195,7 @@ class AnthropicMessages(HistoryWriter):
     def _judge(
         self, message: Message, part: Part, content: Reasoning | ProviderContent
     ) -> tuple[Block | None, RepairReason | None]:
-        """Returns the provider's own block, or why it cannot be sent back."""
+        """Returns the provider's own block, or the reason why it cannot be sent back."""
         state, reason = self.reader.judge_state(message, part)
         if not state:
             return None, reason
@@ -205,13 +207,13 @@ class AnthropicMessages(HistoryWriter):
         if block is None:
             return None, RepairReason.UNUSABLE_STATE
         if message.message_id in self.reader.asked.prefix_changed and _is_signed(block):
-            # Newer models check that system prompt, tools and messages before a signed block are those it was made
-            # after.
+            # Newer models check that system prompt, tools and messages before a signed block are the same as when it
+            # was made.
             return None, RepairReason.PREFIX_CHANGED
         return block, None
 
     def _sendable(self, answer: _Said, place: LeftOut, open_from: int) -> list[Block]:
-        """Returns the blocks that can be sent at their place."""
+        """Returns the blocks that can be sent at their positions."""
         message = answer.message
         blocks = []
         for block, part in answer.blocks:
@@ -220,8 +222,8 @@ class AnthropicMessages(HistoryWriter):
                 blocks.append((block, part))
             else:
                 self._repairs.dropped(RepairReason.HALF_OF_HOSTED_CALL, message, part)
-        # "The final block in an assistant message cannot be `thinking`". This applies when what the thinking led to is
-        # not sent, and also inside a merged message, where the continuing request once ended.
+        # "The final block in an assistant message cannot be `thinking`". This applies when the content after the
+        # thinking is not sent, and also inside a merged message, where the continuing request once ended.
         while blocks and blocks[-1][0]["type"] in THINKING:
             self._repairs.dropped(RepairReason.REASONING_LEADS_NOWHERE, message, blocks.pop()[1])
         if answer.is_paused and blocks:
@@ -233,9 +235,9 @@ class AnthropicMessages(HistoryWriter):
         return [block for block, _ in blocks]
 
     def _add_answer(self, answer: _Said, blocks: list[Block], *, is_followed: bool) -> None:
-        """Adds an answer; `is_followed` when a user message with something from it follows."""
+        """Adds an answer; `is_followed` when a user message with content of it follows."""
         if (blocks or is_followed) and self._is_the_users_turn():
-            # The request for this answer had the same added user message. Leaving it out now would change what comes
+            # The request for this answer had the same added user message. Leaving it out now would change the messages
             # before the answer.
             self._go_on(answer.message)
         if blocks:
@@ -255,7 +257,7 @@ class AnthropicMessages(HistoryWriter):
 
 
 def _may_be_hosted(provider_state: str | None) -> bool:
-    """Returns whether a state may hold a half of a hosted call; costs less than to decode it."""
+    """Returns whether a state may have a half of a hosted call; cheaper than decoding it."""
     return provider_state is not None and ("tool_" in provider_state or "\\u" in provider_state)
 
 

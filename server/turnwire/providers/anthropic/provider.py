@@ -34,7 +34,7 @@ class AnthropicProvider:
         self._max_bytes = limits.max_answer_received_bytes
         self.origin = ProviderOrigin(provider_id, address_of(settings))
         self._settings = settings
-        # The SDK adds /v1; addresses are often given with it.
+        # The SDK adds /v1; configured addresses often end with it.
         base_url = (settings.base_url or DEFAULT_BASE_URL).rstrip("/").removesuffix("/v1")
         self._client = AsyncAnthropic(
             api_key=api_key or NO_KEY,

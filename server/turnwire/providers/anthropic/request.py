@@ -66,9 +66,9 @@ class AnthropicWriter(AnthropicMessages):
     def _runs_without_thinking(self) -> bool:
         """Returns whether the request continues an answer that began without thinking and must continue without it.
 
-        All steps of a tool loop are one answer. It begins without thinking when another model began it, or when what
-        came before it has changed. "When `thinking` is enabled, a final `assistant` message must start with a thinking
-        block": models that choose their thinking themselves do not check that.
+        All steps of a tool loop are one answer. It begins without thinking when another model began it, or when the
+        content before it has changed. "When `thinking` is enabled, a final `assistant` message must start with a
+        thinking block": models that choose their thinking themselves do not check that.
         """
         wire = self._wire
         at = len(wire.roles) - 1
@@ -138,7 +138,7 @@ def _apply_format(body: dict[str, Any], options: GenerationOptions, reader: Requ
     form = options.response_format
     if form is None or form.kind is ResponseFormatKind.TEXT:
         return
-    # A fallback may be asked what the model of the turn was not: then it answers as it likes, and the repair says so.
+    # A fallback may lack structured outputs: it then answers freely, and the repair reports it.
     refused = [why for name, why in refused_options(body["model"], options) if name == "response_format"]
     if refused:
         reader.option_dropped("response_format", str(form.kind), refused[0])

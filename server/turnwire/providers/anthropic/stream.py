@@ -37,7 +37,7 @@ FINISH_REASONS: Mapping[str, FinishReason] = {
 """By stop_reason; an unknown one is a stop."""
 
 _UNOPENED = {"text_delta": "text", "thinking_delta": "thinking"}
-"""By type of delta: the block that some gateways forget to open."""
+"""By type of delta: the block that some gateways do not open."""
 
 
 class AnthropicReader:
@@ -89,7 +89,7 @@ class AnthropicReader:
         return self._stop_reason
 
     def end_of_body(self, items: list[StreamItem]) -> None:
-        """Nothing replaces a missing end marker."""
+        """Ends the input. Nothing replaces a missing end marker."""
         if not self.ended:
             return
         for index in tuple(self._blocks):
@@ -100,7 +100,7 @@ class AnthropicReader:
         items.append(StepFinished(reason, self._stop_reason))
 
     def _message_start(self, message: dict[str, Any], items: list[StreamItem]) -> None:
-        # A gateway that starts over, in the middle or after the end, numbers its blocks from 0; they are new parts.
+        # A gateway that starts again, in the middle or after the end, numbers its blocks from 0; they are new parts.
         self.ended = False
         self._stop_reason = ""
         self._blocks = {}
@@ -179,8 +179,8 @@ class AnthropicReader:
     def _merge_usage(self, usage: object, items: list[StreamItem]) -> None:
         if not isinstance(usage, dict):
             return
-        # Counts are cumulative, so a later one replaces. Gateways that know the prompt's size only at the start send 0
-        # later.
+        # Counts are cumulative, so a later one replaces an earlier one. Gateways that know the size of the prompt only
+        # at the start send 0 later.
         knows_prompt = bool(usage.get("input_tokens"))
         for name in token_usage.ANTHROPIC_COUNTS & usage.keys():
             value = usage[name]
@@ -204,11 +204,11 @@ class _Block:
         self._texts: dict[str, list[str]] = {}
         """Texts that grow, in pieces."""
         self.has_input = False
-        """Whether pieces of a tool call's arguments came, which are passed on at once."""
+        """Whether pieces of a tool call's arguments came, which are yielded at once."""
         self.input: list[str] = []
         """Pieces of the input's JSON text, of other blocks."""
         self.input_text = ""
-        """The input from the block's start event: calls from code and calls of gateways come whole."""
+        """The input from the block's start event: calls from code and calls of gateways come complete."""
 
     def merge(self, delta: dict[str, Any]) -> None:
         """Applies a delta of a kind without a rule of its own: signature, citations, compaction and future kinds."""
@@ -222,7 +222,7 @@ class _Block:
                 self._fields[name] = value
 
     def _grow(self, name: str, value: str) -> bool:
-        """Adds to a text; returns whether there is one."""
+        """Adds to a text. Returns whether the block has one of that name."""
         known = self._fields.get(name)
         if name not in self._texts and isinstance(known, str):
             self._texts[name] = [known]

@@ -24,7 +24,7 @@ class WireMessages:
         self._firsts: list[int] = []
         """The index of each message's first entry in `_kinds`."""
         self.grown: tuple[list[Any], ...] = (self.roles, self._starts, self._kinds, self._firsts)
-        """All lists that grow, besides the pieces."""
+        """All lists that grow, except the pieces."""
 
     def add(self, role: str, blocks: list[Block]) -> None:
         """Adds blocks to the last message, or a message of another role."""
@@ -53,7 +53,7 @@ class WireMessages:
                 break
             if self.roles[at] == "user":
                 users_to_mark -= 1
-                # one more than in _pieces, as the bracket comes first
+                # one more than in _pieces, because the bracket comes first
                 end = self._starts[at + 1] if at + 1 < len(self._starts) else len(self._pieces)
                 pieces[end] = marked(pieces[end])
         return pieces

@@ -20,7 +20,7 @@ _OWN_VENDORS = {"anthropic": "anthropic", "openai_chat": "openai", "openai_respo
 
 
 class ModelCatalog:
-    """The models of one provider. Does no I/O after `load`; before it, a question may read the price list."""
+    """The models of one provider. Does no I/O after `load`; before it, a method may read the price list."""
 
     def __init__(self, settings: ProviderSettings, configured: Mapping[str, ModelSettings]) -> None:
         """Args:
@@ -35,13 +35,15 @@ class ModelCatalog:
         self._vendor = settings.price_provider or own_vendor
 
     def load(self) -> None:
-        """Reads the price list if it may hold the models. Blocks for a while, once per process: run it on a thread."""
+        """Reads the price list if it may have the models. Blocks for some time, once per process: run it on
+        a thread.
+        """
         if not self._offline:
             pricing.load()
 
     @property
     def accepts_any(self) -> bool:
-        """False when only the listed models may be used."""
+        """Whether models that are not listed may be used."""
         return not self._settings.only_listed_models and not self._offline
 
     def accepts(self, model_id: str) -> bool:
@@ -66,7 +68,7 @@ class ModelCatalog:
         return self._settings_of(model_id).capabilities
 
     def cost_pico_usd(self, model_id: str, usage: Usage) -> int | None:
-        """Returns what a usage costs; None when it is unknown. See `pricing.cost_pico_usd`."""
+        """Returns the cost of a usage; None when it is unknown. See `pricing.cost_pico_usd`."""
         own = self._settings_of(model_id).prices
         if self._offline:
             return own.cost_pico_usd(usage)

@@ -1,4 +1,4 @@
-"""The models of the built-in provider and what each of them does."""
+"""The models of the built-in provider and their behaviour."""
 
 from turnwire.ports.provider import ModelDescription
 
@@ -13,4 +13,4 @@ MODELS: tuple[ModelDescription, ...] = (
     ModelDescription(model_id="refuse", name="Refuse: declines to answer"),
     ModelDescription(model_id="length", name="Length: stops at the output limit"),
 )
-"""The models, the default first. There are no others."""
+"""The models, the default first."""

@@ -33,7 +33,7 @@ def load() -> None:
 def cost_pico_usd(
     vendor: str, base_url: str, model_id: str, usage: Usage, own: TokenPrices = UNKNOWN_PRICES
 ) -> int | None:
-    """Returns what the usage costs, rounded half to even.
+    """Returns the cost of the usage, rounded half to even.
 
     None when a needed price is unknown, or when the usage has no counts.
 
@@ -75,10 +75,11 @@ def listed_model(vendor: str, base_url: str, model_id: str) -> ListedModel | Non
 def vendor_models(vendor: str) -> tuple[str, ...]:
     """Returns the names of the vendor's models that generate text and are currently sold, in the list's order.
 
-    The list does not say what an entry is, nor reliably whether it is still sold, so its prices decide: text in and out
-    has a price, sound and pictures have none, and cached input or web searches have one, which recent models have and
-    older models and those of other APIs do not. Entries without a context window are name prefixes, not models.
-    Omitting a model is better than listing one that the API refuses, because unlisted models can be used as well.
+    The list does not give the kind of an entry, nor reliably whether it is still sold, so its prices decide: text in
+    and out has a price, sound and pictures have none, and cached input or web searches have one, which recent models
+    have and older models and those of other APIs do not. Entries without a context window are name prefixes, not
+    models. Omitting a model is better than listing one that the API rejects, because unlisted models can be used as
+    well.
     """
     for provider in _providers():
         if provider.id == vendor:
@@ -143,7 +144,7 @@ def _model_price(info: Any) -> Any:
 def _price_at(price: Any, prompt_tokens: int) -> int | None:
     if price is None or isinstance(price, Decimal):
         return None if price is None else _pico_usd(price)
-    # tiers are in ascending order; the last one reached counts
+    # tiers are in ascending order; the last one reached applies
     reached = [tier.price for tier in price.tiers if prompt_tokens > tier.start]
     return _pico_usd(reached[-1] if reached else price.base)
 

@@ -13,13 +13,13 @@ MAX_RETRIES = 0
 """The SDKs do not retry: the core does, publishes each retry to watchers, and knows the fallback models."""
 
 CONNECT_SECONDS = 10.0
-"""A server that has not accepted a connection by then is not expected to."""
+"""Maximum time for a server to accept a connection."""
 
 NO_KEY = "no-key"
-"""Sent to servers that need no key, because the SDKs refuse to start without one."""
+"""Sent to servers that need no key, because the SDKs do not start without one."""
 
 _HEADERS: Mapping[str, str] = {"Accept-Encoding": "gzip"}
-"""The client would ask for whatever is installed."""
+"""Without this, the client would offer every installed encoding."""
 
 
 def trace_headers(settings: ProviderSettings) -> dict[str, str]:
@@ -38,7 +38,7 @@ def http_client(base_url: str, limits: Limits) -> httpx2.AsyncClient:
 
     Args:
         base_url: The address.
-        limits: How long an answer may take, and how many calls may be open at once.
+        limits: The maximum duration of an answer and the maximum number of concurrent calls.
     """
     transport = ProviderTransport(base_url, limits)
     return httpx2.AsyncClient(transport=transport, headers=_HEADERS, follow_redirects=False)

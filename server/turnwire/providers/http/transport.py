@@ -1,6 +1,7 @@
-"""Sends requests of the SDKs' clients with aiohttp, and bounds the time of answers.
+"""Sends requests of the SDKs' clients with aiohttp, and limits the time of answers.
 
-The SDKs bring such a transport too. It reads bodies of errors whole, and reports a closed connection as a timeout.
+The SDKs have such a transport too, but it reads complete bodies of errors, and reports a closed connection as a
+timeout.
 """
 
 import asyncio
@@ -27,24 +28,24 @@ MAX_REDIRECTS = 3
 """Within one address: some servers add or remove a slash."""
 
 KEEP_ALIVE_SECONDS = 60.0
-"""Time that a connection is kept for the next call."""
+"""Time for which a connection is kept for the next call."""
 
 CHUNK_BYTES = 16 * 1024
 """Bytes read at once: about a hundred deltas."""
 
 MAX_WHOLE_BYTES = 64 * 1024
-"""Maximum size of a body that is no stream: an error or a page. The rest is not read."""
+"""Maximum size of a body that is not a stream: an error or a page. The rest is not read."""
 
 _WHOLE = ("application/json", "application/problem+json", "text/html", "application/xhtml+xml", "image/")
-"""Media types that are certainly no stream. Some servers give their streams another one, or none."""
+"""Media types that are never those of a stream. Some servers give their streams another type, or none."""
 
 _AT_ONCE = timedelta(0)
 
 _GONE, _FAILED = (404, 405, 410), 500
-"""Statuses that may say that a redirect counts no more; all from the last one on."""
+"""Statuses that may mean that a redirect is no longer valid: the listed ones, and all from `_FAILED` on."""
 
 _REDIRECTS = (307, 308)
-"""The ones that repeat the request; the others would turn it into one without a body."""
+"""The redirects that repeat the request; the others would turn it into one without a body."""
 
 
 def is_stream(status: int, media_type: str) -> bool:
@@ -58,7 +59,7 @@ class ProviderTransport(httpx2.AsyncBaseTransport):
     def __init__(self, base_url: str, limits: Limits) -> None:
         """Args:
         base_url: The provider's address; decides on the proxy.
-        limits: How long an answer may take, and how many calls may be open at once.
+        limits: The maximum duration of an answer and the maximum number of concurrent calls.
         """
         self._limits = limits
         self._proxy = _proxy_for(base_url)
@@ -73,8 +74,8 @@ class ProviderTransport(httpx2.AsyncBaseTransport):
         Raises:
             ProviderTimeout: no connection, or no answer, in time.
             ProviderUnavailable: the provider cannot be reached, or closed the connection.
-            ProviderStreamFailed: the answer is no HTTP.
-            ProviderAnswerOverLimit: nothing came within the time of an answer.
+            ProviderStreamFailed: the answer is not HTTP.
+            ProviderAnswerOverLimit: nothing arrived within the time of an answer.
         """
         loop, seconds = asyncio.get_running_loop(), self._limits.max_answer_seconds
         deadline = loop.time() + seconds
@@ -97,7 +98,7 @@ class ProviderTransport(httpx2.AsyncBaseTransport):
             await self._session.close()
 
     async def _send(self, request: httpx2.Request, times: dict[str, float | None]) -> aiohttp.ClientResponse:
-        """Sends a request, again where the provider redirects it within its address."""
+        """Sends a request, and repeats it where the provider redirects it within its address."""
         url, content = self._moved.get(str(request.url), request.url), _content(request)
         for redirects in range(MAX_REDIRECTS + 1):
             response = await self._open_session().request(
@@ -115,7 +116,7 @@ class ProviderTransport(httpx2.AsyncBaseTransport):
             if further is None:
                 break
             response.close()
-            if not isinstance(content, bytes | None):  # it may be sent, and is not kept
+            if not isinstance(content, bytes | None):  # parts of it may have been sent, and these are not kept
                 self._moved = {str(request.url): further}
                 raise ProviderUnavailable("the provider redirects the request within its address", retry_after=_AT_ONCE)
             url = further
@@ -143,14 +144,14 @@ class ProviderTransport(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """Yields the body in pieces. Read once; `aclose` ends the connection unless all was read."""
+    """Yields the body in pieces. Read once; `aclose` ends the connection unless the complete body was read."""
 
     def __init__(self, response: aiohttp.ClientResponse, limits: Limits, deadline: float, *, whole: bool) -> None:
         """Args:
         response: An open answer; this owns it.
         limits: Limits on it.
-        deadline: When it has to be at its end, by the loop's clock.
-        whole: Whether it is no stream, so that only its beginning is read.
+        deadline: The time by which it must have ended, by the loop's clock.
+        whole: Whether it is not a stream, so that only its beginning is read.
         """
         self._response = response
         self._limits = limits
@@ -175,7 +176,7 @@ class _Body(httpx2.AsyncByteStream):
                 return
 
     async def aclose(self) -> None:
-        """Gives the connection back if the whole body was read, else closes it at once."""
+        """Gives the connection back if the complete body was read, else closes it at once."""
         self._response.release()
 
     async def _read(self) -> bytes:
@@ -191,12 +192,12 @@ class _Body(httpx2.AsyncByteStream):
 
 
 def _took_too_long(limits: Limits) -> ProviderAnswerOverLimit:
-    """Returns the error for an answer that is not at its end in time."""
+    """Returns the error for an answer that has not ended in time."""
     return ProviderAnswerOverLimit.of("takes too long", "max_answer_seconds", limits.max_answer_seconds)
 
 
 def _proxy_for(url: str) -> str | None:
-    """Returns the proxy that the environment names for an address, in the usual variables."""
+    """Returns the proxy for an address from the usual environment variables."""
     address = urlsplit(url)
     if not address.hostname or urllib.request.proxy_bypass(address.hostname):
         return None
@@ -214,7 +215,7 @@ def _content(request: httpx2.Request) -> bytes | httpx2.AsyncByteStream | None:
 
 
 def _redirect(response: aiohttp.ClientResponse, url: httpx2.URL) -> httpx2.URL | None:
-    """Returns where an answer redirects to within the same address; None when it does not."""
+    """Returns the address to which an answer redirects within the same origin; None when it does not."""
     if response.status not in _REDIRECTS:
         return None
     try:
@@ -251,11 +252,11 @@ _UNANSWERED: tuple[tuple[tuple[type[Exception], ...], type[ProviderError], str],
         "the answer of the provider is not valid HTTP",
     ),
 )
-"""The meaning of errors before the headers of a response; the first match counts."""
+"""The meaning of errors before the headers of a response; the first match applies."""
 
 
 def _unanswered(error: Exception) -> ProviderError:
-    """Returns what happened before the headers of an answer came. Holds no word of the provider."""
+    """Returns the error for a failure before the headers of an answer. Has no text of the provider."""
     for kinds, kind, message in _UNANSWERED:
         if isinstance(error, kinds):
             return kind(message)

@@ -1,1 +1,1 @@
-"""The built-in provider, which needs no network: it performs a script that the message contains."""
+"""The built-in provider, which needs no network: it performs a script from the user's message."""

@@ -8,7 +8,7 @@ from typing import Any
 from turnwire.domain.conversation.turns import ToolDefinition
 
 _MAX_DEPTH = 20
-"""A schema that requires itself has no finite value; this bounds the search for one."""
+"""Maximum depth of values. A schema that requires itself has no finite value."""
 
 
 def fitting_arguments(tools: Iterable[ToolDefinition], name: str) -> str:

@@ -87,10 +87,10 @@ from turnwire.providers.offline.script import (
 _MODEL_IDS = frozenset(model.model_id for model in MODELS)
 
 MAX_FLAKY = 10_000
-"""Messages with `/flaky` that are remembered; the oldest ones begin anew."""
+"""Maximum number of remembered messages with `/flaky`; the oldest ones start again."""
 
 _WORDS_AT_ONCE = 16
-"""Words of filler between which others have their turn."""
+"""Words of filler after which other tasks run."""
 
 _WORD = re.compile(r"\s*\S+(?:\s+\Z)?")
 
@@ -164,7 +164,7 @@ def _play(actions: list[Action], request: ProviderRequest, prompt_words: int) ->
 
 
 class _Performer:
-    """Turns actions into items and keeps the counts for limits, pace and usage."""
+    """Turns actions into items and keeps the counts for limits, rate and usage."""
 
     def __init__(self, request: ProviderRequest, prompt_words: int) -> None:
         self.finish = FinishReason.STOP
@@ -176,7 +176,7 @@ class _Performer:
         self._reasoning_words = 0
         self._rate = 50.0 if request.model_id == "lorem" else 0.0
         self._stop: Stop | None = None
-        """Its `words` is the word count at which the error is raised."""
+        """The error to raise. Its `words` is the word count at which it is raised."""
 
     def prompt_usage(self) -> Usage:
         """Usage before the first word and after an abort, when the generated tokens are unknown."""

@@ -1,4 +1,4 @@
-"""Shows a request to the offline provider in readable form, because there is no API to give it a form."""
+"""Shows a request to the offline provider in readable form, because there is no API whose form it could have."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +33,7 @@ _IGNORED_OPTIONS = ("temperature", "top_p", "stop_sequences", "reasoning_effort"
 
 
 class OfflineRequest(PreparedRequest, frozen=True, kw_only=True):
-    """A request with what the offline models count."""
+    """A request with the counts for the offline models."""
 
     prompt_words: int
 
@@ -42,9 +42,9 @@ class OfflineWriter(HistoryWriter):
     """Writes the requests of one conversation: JSON objects that show all of it except the bytes of files."""
 
     def __init__(self) -> None:
-        """Takes nothing: offline models read what any model wrote."""
+        """Accepts what any model wrote."""
         self._words: list[int] = []
-        """Words of the messages up to each."""
+        """Words of the messages up to and including each."""
         super().__init__(RequestReader("offline", "offline", CallIds(max_chars=64)), [], self._words)
 
     def prepare(self, request: ProviderRequest) -> OfflineRequest:

@@ -1,4 +1,4 @@
-"""Reads from the user's text what the offline provider does.
+"""Reads the actions of the offline provider from the user's text.
 
 `turnwire.providers.offline.provider` describes the syntax.
 """
@@ -71,7 +71,7 @@ class Say(Struct, frozen=True):
 
     text: str
     filler_words: int = 0
-    """Words of filler behind the text; many lines may each ask for many, so they are made when they are said."""
+    """Words of filler after the text. They are made when they are sent, because many lines may each request many."""
     begins_part: bool = True
     """False when it continues the text part before it; `text` then begins with a new line."""
     ends_part: bool = True
@@ -116,7 +116,7 @@ class Sleep(Struct, frozen=True):
 
 
 class Stop(Struct, frozen=True):
-    """Raises the error that the code names."""
+    """Raises the error with the given code."""
 
     code: str
     words: int
@@ -167,7 +167,7 @@ def read_script(request: ProviderRequest) -> list[Action]:
 
 
 def _as_asked(actions: list[Action], request: ProviderRequest) -> list[Action]:
-    """Returns the actions with the calls and the form of text that the request asks for."""
+    """Returns the actions with the calls and the form of text that the request requires."""
     choice, form = request.options.tool_choice, request.options.response_format
     has_calls = any(isinstance(action, CallTool) for action in actions)
     if choice is not None and choice.mode is ToolChoiceMode.NONE and has_calls:
@@ -187,7 +187,7 @@ def _as_asked(actions: list[Action], request: ProviderRequest) -> list[Action]:
 
 
 def _in_form(text: str, form: ResponseFormat) -> str:
-    """Returns a text that is a JSON object as it is, and an object in place of any other."""
+    """Returns a text that is a JSON object unchanged, and an object in place of any other."""
     try:
         if isinstance(json.loads(text), dict):
             return text
@@ -199,14 +199,14 @@ def _in_form(text: str, form: ResponseFormat) -> str:
 
 
 def error_of(code: str) -> ProviderError:
-    """Returns the error that a directive names."""
+    """Returns the error for the code of a directive."""
     return _ERRORS[code](f"the offline provider was asked to fail with {code}", {"code": code})
 
 
 def _with_joined_text(actions: list[Action]) -> list[Action]:
-    """Returns the actions; those that say text are one part unless other content comes between them."""
+    """Returns the actions; their texts are one part unless other content comes between them."""
     joined: list[Action] = []
-    before: tuple[int, Say] | None = None  # place and value of the text that may go on
+    before: tuple[int, Say] | None = None  # position and value of the text that may continue
     for action in actions:
         if isinstance(action, Say):
             if not action.filler_words and not action.text.strip():
@@ -348,7 +348,7 @@ def _rate_directive(argument: str) -> Rate:
 
 
 def _number(argument: str) -> float:
-    """Reads a number from 0 to 100,000: enough for any test, and not enough to keep the server busy for hours."""
+    """Reads a number from 0 to 100,000: enough for any test, and too few to keep the server busy for hours."""
     try:
         number = float(argument)
     except ValueError:
@@ -373,7 +373,7 @@ _DIRECTIVES: Mapping[str, Callable[[str, ProviderRequest], Action]] = {
 
 
 def filler(words: int, before: str) -> Iterator[str]:
-    """Yields as many nonsense words as `words` says: the first one after a text, each other after a space."""
+    """Yields the given number of nonsense words: the first one after `before`, each other after a space."""
     for word in itertools.islice(itertools.cycle(_LOREM.split()), words):
         yield f"{before}{word}"
         before = " "

@@ -1,7 +1,7 @@
 """Assigns the fragments of a Chat Completions stream to tool calls.
 
 OpenAI numbers the calls by `index` and gives the id once. Some compatible servers repeat the id, some omit the index or
-the id, some number from 1, some give every call the index 0. So the id decides, then the index, then the position.
+the id, some number from 1, and some give every call the index 0. So the id decides, then the index, then the position.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,11 +38,11 @@ class ToolCallFragments:
 
     @property
     def any(self) -> bool:
-        """True when a call was seen."""
+        """Whether a call was read."""
         return self._last is not None
 
     def read(self, fragments: list[Any], items: list[StreamItem]) -> None:
-        """Appends a `ToolCallDelta` for each fragment; anything else is skipped."""
+        """Appends a `ToolCallDelta` for each fragment; other values are skipped."""
         for position, fragment in enumerate(fragments):
             if not isinstance(fragment, dict):
                 continue
@@ -84,5 +84,5 @@ class ToolCallFragments:
             return False
         if call_id and call.call_id:
             return True
-        # There are no two ids to compare: a repeated name is either a repetition or the next call in the same slot.
+        # There are no two ids to compare: a repeated name is either a repetition or the next call of the same index.
         return self._original_names.get(name, name) != call.name or call.arguments.is_whole

@@ -1,4 +1,4 @@
-"""Fragments of a Chat Completions stream for its provider alone, joined and passed on when the answer ends."""
+"""Joins fragments of a Chat Completions stream that only its provider uses, and yields them when the answer ends."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ _GROWING = ("text", "summary", "data")
 
 
 class _Pieces(list[str]):
-    """A text that grows: joined once, at the end."""
+    """A text that grows, in pieces that are joined once, at the end."""
 
 
 class ReasoningDetails:
@@ -19,11 +19,11 @@ class ReasoningDetails:
     """
 
     def __init__(self) -> None:
-        """Has none."""
+        """Starts empty."""
         self._known: dict[tuple[str, str], dict[str, Any]] = {}
 
     def __bool__(self) -> bool:
-        """True when there are any."""
+        """Whether there are any."""
         return bool(self._known)
 
     def add(self, details: list[dict[str, Any]]) -> None:
@@ -57,13 +57,14 @@ class KeptEntries:
     """A list that comes in several events."""
 
     def __init__(self) -> None:
-        """Has none."""
+        """Starts empty."""
         self._entries: dict[object, object] = {}
 
     def add(self, entries: object) -> None:
-        """Takes one entry, or a list of them; one with the index of an earlier one takes its place, at the end.
+        """Takes one entry, or a list of them. An entry with the index of an earlier one replaces it, and moves to the
+        end.
 
-        Groq repeats an entry with its output; the later one is whole.
+        Groq repeats an entry with its output; the later one is complete.
         """
         for entry in entries if isinstance(entries, list) else [entries]:
             index = entry.get("index") if isinstance(entry, dict) else None
@@ -77,5 +78,5 @@ class KeptEntries:
 
 
 def _name_of(value: object) -> str:
-    """Returns what tells two indexes apart: a foreign value of any form."""
+    """Returns a name that distinguishes indexes, which are foreign values of any form."""
     return value if isinstance(value, str) else json_text.encode(value)

@@ -38,24 +38,25 @@ from turnwire.providers.request.wire_names import CallIds
 
 
 class ChatDialect(Struct, frozen=True, kw_only=True):
-    """Differences of a server from OpenAI's."""
+    """The differences of a server from OpenAI's."""
 
     output_limit_name: str = "max_tokens"
-    """OpenAI's reasoning models refuse the old name; most compatible servers do not know the new one."""
+    """Name of the output limit. OpenAI's reasoning models reject the old name; most compatible servers do not know the
+    new one."""
     call_id_chars: int | None = None
     """Exact length of call ids; None for OpenAI's rule (at most 40)."""
     stream_usage: bool = True
     sends_reasoning: bool = False
-    """True when readable reasoning of turns with tool calls is sent back as `reasoning_content`."""
+    """Whether readable reasoning of turns with tool calls is sent back as `reasoning_content`."""
     strict_order: bool = False
-    """True when only a model's message may follow tool results, and system messages may only come first."""
+    """Whether only a model's message may follow tool results, and system messages may only come first."""
 
 
 _MISTRAL_MODEL = re.compile(r"mistral|mixtral|ministral|magistral|devstral|codestral|pixtral")
-"""Models that check the order of roles wherever they are served, because their chat template does."""
+"""Models that require an order of roles on every server, because their chat template checks it."""
 
 STAND_IN_REASONING = " "
-"""Sent where a server requires reasoning and there is none: Moonshot counts "" as missing."""
+"""Sent where a server requires reasoning and there is none: Moonshot treats "" as missing."""
 
 
 def dialect_of(base_url: str, stream_usage: bool, sends_reasoning: bool) -> ChatDialect:
@@ -90,7 +91,7 @@ class ChatWriter(HistoryWriter):
     """Writes the requests of one conversation."""
 
     def __init__(self, provider_id: str, dialect: ChatDialect) -> None:
-        """Takes the provider that is asked, and how its server differs from OpenAI's."""
+        """Takes the provider of the requests, and the differences of its server from OpenAI's."""
         self._roles: list[str] = []
         """The roles of the messages written so far."""
         self._somebody_spoke: list[bool] = []
@@ -120,7 +121,7 @@ class ChatWriter(HistoryWriter):
                 self._add_user(self.reader.user_content(message), message)
             self._encode_pending()
             self._end()
-        # whether the running turn has calls shows later
+        # a later message may show that the running turn has calls
         return self._boundary(len(messages), messages)
 
     def _boundary(self, kept: int, messages: Sequence[Message]) -> int:
@@ -155,7 +156,7 @@ class ChatWriter(HistoryWriter):
         return body + [(name, value) for name, value in given.items() if value is not None]
 
     def _with_system(self) -> Pieces:
-        """Returns the pieces of all messages; each message but the first begins with a comma."""
+        """Returns the pieces of all messages; each message except the first begins with a comma."""
         system = self.reader.system_prompt()
         if system:
             return Pieces([b"[" + encoded({"role": "system", "content": system}), *self.pieces, b"]"])
@@ -237,7 +238,7 @@ class ChatWriter(HistoryWriter):
                 self._repairs.dropped(RepairReason.MISPLACED, answer.message, part)
 
     def _read_text(self, part: Part, content: Text | Refusal, answer: _Answer) -> None:
-        # White space between two texts of one answer keeps them apart.
+        # White space between two texts of one answer separates them.
         text = content.text if answer.texts else self.reader.text(answer.message, part, content)
         if text:
             answer.texts.append(text)
@@ -288,7 +289,8 @@ class ChatWriter(HistoryWriter):
         elif self._dialect.sends_reasoning and wanted:
             text = "".join(text for _, text in answer.readable)
             if not text.strip():
-                # Without the field the request is refused: "Missing `reasoning_content` field in the assistant message"
+                # Without the field the request is rejected: "Missing `reasoning_content` field in the assistant
+                # message"
                 self._repairs.added(RepairReason.REASONING_STANDS_IN, answer.message)
             return {"reasoning_content": text if text.strip() else STAND_IN_REASONING}
         for part, _ in answer.readable:

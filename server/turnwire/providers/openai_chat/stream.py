@@ -1,7 +1,8 @@
 """Reads the stream of OpenAI Chat Completions and of the many compatible servers.
 
-Format: https://platform.openai.com/docs/api-reference/chat-streaming. Compatible servers differ in where reasoning is,
-how tool calls are numbered, when usage comes and what follows an error; comments name the known differences.
+Format: https://platform.openai.com/docs/api-reference/chat-streaming. Compatible servers differ in the field for
+reasoning, the numbering of tool calls, the time of the usage and what follows an error; comments name the known
+differences.
 """
 
 from collections.abc import Mapping
@@ -46,11 +47,11 @@ FINISH_REASONS: Mapping[str, FinishReason] = {
     "insufficient_system_resource": FinishReason.INTERRUPTED,
     "abort": FinishReason.INTERRUPTED,
 }
-"""By the provider's word in lower case; an unknown word is a stop. Besides OpenAI: Mistral, DeepSeek, Zhipu, Gemini,
-vLLM and SGLang."""
+"""By the provider's word in lower case; an unknown word is a stop. Includes the words of Mistral, DeepSeek, Zhipu,
+Gemini, vLLM and SGLang."""
 
 _KEPT_FIELDS = ("executed_tools", "images")
-"""Groq's traces of tools it ran itself, OpenRouter's generated images."""
+"""Groq's traces of tools that it ran itself, OpenRouter's generated images."""
 
 
 class ChatReader:
@@ -111,7 +112,7 @@ class ChatReader:
         return self._finish
 
     def end_of_body(self, items: list[StreamItem]) -> None:
-        """A finish reason replaces a missing `[DONE]`, which several servers never send."""
+        """Ends the input. A finish reason replaces a missing `[DONE]`, which several servers never send."""
         self.ended = self.ended or bool(self._finish)
         if self.ended:
             self._end(items)
@@ -128,7 +129,7 @@ class ChatReader:
             content = delta.get("content")
             if content:
                 self._read_content(content, items)
-            # Two names for the same thing, sometimes both at once: DeepSeek, vLLM / OpenRouter, Groq, Ollama.
+            # Two names of the same field, sometimes both at once: DeepSeek, vLLM / OpenRouter, Groq, Ollama.
             reasoning = delta.get("reasoning_content") or delta.get("reasoning")
             if reasoning and isinstance(reasoning, str):
                 self._add(ReasoningDelta, reasoning, items)
@@ -217,7 +218,7 @@ class ChatReader:
         items.append(kind(self._open_key, text))
 
     def _close(self, items: list[StreamItem]) -> None:
-        # The part that gets the details ends with the answer: their signature may come late.
+        # The part that gets the details ends with the answer, because their signature may come late.
         if self._kind is not None and not (self._details and self._open_key == self._reasoning_key):
             # Servers that require readable reasoning back require their own: a part without state is never sent back.
             state = self._state("readable", True) if self._kind is ReasoningDelta else None
@@ -235,7 +236,7 @@ class ChatReader:
                 items.append(ProviderContentReceived(self._new_key(), kind, self._state(kind, entries)))
         reason = FINISH_REASONS.get(self._finish.lower(), FinishReason.STOP)
         if reason is FinishReason.STOP and self._calls.any:
-            # Gemini, Ollama and others say "stop" after tool calls too.
+            # Gemini, Ollama and others also send "stop" after tool calls.
             reason = FinishReason.TOOL_USE
         elif reason is FinishReason.STOP and self._refused:
             reason = FinishReason.REFUSAL

@@ -1,7 +1,8 @@
 """Builds OpenAI Responses requests: https://platform.openai.com/docs/api-reference/responses/create.
 
-Nothing is stored at the provider (`store` is false), so each request carries the whole conversation. Sealed reasoning
-is bound to the model and the organisation, not to what comes before it, so it is sent back after a changed prefix too.
+Nothing is stored at the provider (`store` is false), so each request has the complete conversation. Sealed reasoning
+depends on the model and the organisation, not on the messages before it, so it is also sent back after a changed
+prefix.
 """
 
 import re
@@ -42,7 +43,7 @@ class ResponsesWriter(HistoryWriter):
     def __init__(self, provider_id: str, reasoning_summary: str) -> None:
         """Args:
         provider_id: The provider whose reasoning may be sent back.
-        reasoning_summary: "auto", "concise" or "detailed" to ask for readable reasoning; "" for none.
+        reasoning_summary: "auto", "concise" or "detailed" to request readable reasoning; "" for none.
         """
         self._has_reasoning: list[bool] = []
         """Has an entry for each item of reasoning."""
@@ -139,7 +140,9 @@ class ResponsesWriter(HistoryWriter):
         return self._with_their_sequels(message, items), outputs + _user_item(as_user)
 
     def _with_their_sequels(self, message: Message, items: list[tuple[Part, Item]]) -> list[Item]:
-        """Leaves out reasoning whose next part is not sent: it is refused alone and before another reasoning item."""
+        """Leaves out reasoning whose next part is not sent: the API rejects it alone and before another
+        reasoning item.
+        """
         kept = []
         for at, (part, item) in enumerate(items):
             follows = items[at + 1 : at + 2]
@@ -178,7 +181,7 @@ class ResponsesWriter(HistoryWriter):
 
 
 def _tool(name: str, description: str, schema: dict[str, Any]) -> Item:
-    # `strict` is true by default, which refuses most schemas that were not written for it
+    # `strict` is true by default, which rejects most schemas that were not written for it
     return {"type": "function", "name": name, "description": description, "parameters": schema, "strict": False}
 
 

@@ -1,7 +1,7 @@
 """Reads the stream of OpenAI Responses.
 
-Format: https://platform.openai.com/docs/api-reference/responses-streaming. Parts are identified by `output_index`
-and their index inside the item, not by `item_id`: some servers give every event of an item another id.
+Format: https://platform.openai.com/docs/api-reference/responses-streaming. Parts are identified by `output_index` and
+their index inside the item, not by `item_id`: some servers give every event of an item another id.
 """
 
 from collections.abc import Mapping
@@ -119,7 +119,7 @@ class ResponsesReader:
         return self._status
 
     def end_of_body(self, items: list[StreamItem]) -> None:
-        """Nothing replaces a missing end marker."""
+        """Ends the input. Nothing replaces a missing end marker."""
         if self._finish is not None:
             items.append(self._finish)
 
@@ -199,7 +199,7 @@ class ResponsesReader:
             items.append(ProviderContentReceived(self._key((output_index, "item", 0)), kind, state))
 
     def _message_done(self, output_index: int, item: dict[str, Any], items: list[StreamItem]) -> None:
-        # `phase` must go back with the text: https://platform.openai.com/docs/guides/prompt-guidance
+        # `phase` must be sent back with the text: https://platform.openai.com/docs/guides/prompt-guidance
         phase = item.get("phase")
         state = self._state('"phase":' + json_text.encode(phase)) if phase else None
         for slot in self._fill_in(output_index, "content", item, items):

@@ -1,1 +1,1 @@
-"""The common part of all adapters: it turns neutral requests into each API's form."""
+"""The common part of all adapters: turns neutral requests into each API's form."""

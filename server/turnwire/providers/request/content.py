@@ -10,7 +10,8 @@ from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
 from turnwire.providers.request.encoding import Base64File
 
 _MAX_NESTING = 200
-"""Deepest JSON that is decoded and sent again: far more than needed, far below the encoders' recursion limit."""
+"""Maximum nesting of JSON that is decoded and sent again: far more than needed, far below the encoders' recursion
+limit."""
 
 
 def said_of_result(call: ToolUse) -> str:
@@ -24,7 +25,7 @@ def said_of_result(call: ToolUse) -> str:
 def strict_object(text: str | None) -> dict[str, Any] | None:
     """Returns the JSON object in the text; None when the text is absent, is not an object, or cannot be encoded again.
 
-    The SDKs' encoders and the APIs refuse NaN, infinity (which 1e999 becomes), lone surrogates and deep nesting: one
+    The SDKs' encoders and the APIs reject NaN, infinity (which 1e999 becomes), lone surrogates and deep nesting: one
     such value in the history would fail every later request. Integers are exact at any size.
     """
     if not text:
@@ -57,7 +58,7 @@ def _nesting(value: object) -> int:
 
 
 def file_text(file: File, data: bytes) -> str | None:
-    """Returns the content of a text file with its name; None for anything else."""
+    """Returns the content of a text file with its name; None for other files."""
     text = text_in(data, file.mime, file.language)
     return None if text is None else f"<file name={json.dumps(_name(file), ensure_ascii=False)}>\n{text}\n</file>"
 

@@ -1,4 +1,4 @@
-"""JSON as it goes over the wire, in pieces: a large file or text is encoded a bit at a time."""
+"""Encodes JSON in pieces: a large file or text is encoded in steps, between which other tasks run."""
 
 import json
 import secrets
@@ -15,18 +15,18 @@ _FORM: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "allow
 _encode = json.JSONEncoder(**_FORM).encode
 
 _MARK = f"<{secrets.token_hex(16)}>"
-"""Stands for a file or a long text while the JSON around it is made. Drawn by chance, so that no text can have it."""
+"""Stands for a file or a long text while the JSON around it is made. Random, so that no text contains it."""
 
 _FILE_BYTES = 3 * 2**17
-"""Bytes of a file that one call encodes, which holds the interpreter: less than half a millisecond. Divisible by 3, as
+"""Bytes of a file that one call encodes; it holds the interpreter for less than half a millisecond. Divisible by 3, as
 base64 requires."""
 
 
 class Base64File(Struct, frozen=True):
-    """A value of JSON: bytes as a base64 string."""
+    """A JSON value: bytes as a base64 string."""
 
     before: str
-    """Comes before the base64 text in the string; needs no escapes."""
+    """Precedes the base64 text in the string; needs no escapes."""
     data: bytes
 
 
@@ -36,13 +36,13 @@ def encoded(value: object) -> bytes:
 
 
 class _LongText(Struct, frozen=True):
-    """A value of JSON: a text."""
+    """A JSON value: a text."""
 
     text: str
 
 
 def encoded_in_pieces(value: object) -> list[bytes]:
-    """Returns a value as JSON: one piece, or several when it has files or long texts. None is empty."""
+    """Returns a value as JSON: one piece, or several when it has files or long texts. No piece is empty."""
     found: list[Base64File | _LongText] = []
 
     def marked(one: object) -> str:

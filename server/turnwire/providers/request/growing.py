@@ -1,15 +1,15 @@
-"""State that only grows while messages are written, so that it can go back to where it was."""
+"""State that only grows while messages are written, so that it can return to an earlier state."""
 
 from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
 Mark = tuple[int, ...]
-"""Length that each container had."""
+"""The length of each container."""
 
 
 class Growing:
-    """Lists and dictionaries that are only appended to. Going back cuts off what came after a mark."""
+    """Lists and dictionaries that are only appended to. `go_back` removes what was added after a mark."""
 
     def __init__(self, containers: Sequence[list[Any] | dict[Any, Any]]) -> None:
         """Takes the containers, which their owners fill."""
@@ -20,7 +20,7 @@ class Growing:
         return tuple(map(len, self._containers))
 
     def go_back(self, mark: Mark) -> None:
-        """Forgets all that was added after the mark."""
+        """Removes everything that was added after the mark."""
         for container, length in zip(self._containers, mark, strict=True):
             if isinstance(container, list):
                 del container[length:]
@@ -30,7 +30,7 @@ class Growing:
 
 
 def common_length(before: Sequence[object], now: Sequence[object]) -> int:
-    """Returns how many of the first values are the same objects in both."""
-    if all(map(is_, before, now)):  # mostly, and several times as fast as to count
+    """Returns the number of first values that are the same objects in both."""
+    if all(map(is_, before, now)):  # mostly true, and several times as fast as counting
         return min(len(before), len(now))
     return list(map(is_, before, now)).index(False)

@@ -1,8 +1,9 @@
 """Writes the messages of one conversation's requests, and keeps what it wrote.
 
-A request mostly begins with the messages of the request before it, and their form depends only on what comes before
+A request mostly begins with the messages of the request before it, and their form depends only on the messages before
 them. So a writer compares the messages with those that it has written, goes back to the first that differs, and writes
-from there. What an API lets later messages change (`_settled`) is written anew each time; it stands at the very end.
+from there. Messages that later ones may change (after `_settled`) are written again each time; they are at the very
+end.
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +22,7 @@ from turnwire.providers.request.reader import RequestReader
 
 
 class Pieces(Struct, frozen=True):
-    """A value that is JSON already."""
+    """A value that is already JSON."""
 
     pieces: list[bytes]
 
@@ -30,17 +31,17 @@ Members = list[tuple[str, object]]
 """The members of a request's body in order, each a value or its `Pieces`."""
 
 ToolForm = Callable[[str, str, dict[str, Any]], dict[str, Any]]
-"""Returns a tool in the API's form: of its name, its description and the schema of its arguments."""
+"""Returns a tool in the API's form, from its name, its description and the schema of its arguments."""
 
 _BOOKKEEPING_BYTES = 400
-"""Memory charged per message besides its pieces: a mark and the entries in the lists."""
+"""Memory counted per message in addition to its pieces: a mark and the entries in the lists."""
 
 
 class HistoryWriter(ABC):
     """Implements `ports.provider.RequestWriter` for one API. Each API has a subclass, which writes the messages.
 
-    A subclass appends to `pieces` and to containers that it names when it is made, and to nothing else, so that
-    everything can go back. `_marks[n]` is the state before message n.
+    A subclass appends only to `pieces` and to the containers that it passes to `__init__`, so that everything can go
+    back. `_marks[n]` is the state before message n.
     """
 
     minds_prefix = False
@@ -48,8 +49,8 @@ class HistoryWriter(ABC):
 
     def __init__(self, reader: RequestReader, pieces: list[bytes], *grown: list[Any] | dict[Any, Any]) -> None:
         """Args:
-        reader: A fresh one, for this writer alone.
-        pieces: Where the subclass appends the JSON of the messages, separators included.
+        reader: A new one, used only by this writer.
+        pieces: The list to which the subclass appends the JSON of the messages, separators included.
         grown: Other containers of the subclass that grow while messages are written.
         """
         self.reader = reader
@@ -96,15 +97,17 @@ class HistoryWriter(ABC):
     def _write_from(self, first: int, messages: Sequence[Message]) -> int:
         """Writes the messages from the first on, each between `_begin` and `_end`.
 
-        Returns how many of all messages have a form that no later message changes.
+        Returns the number of messages whose form no later message changes.
         """
 
     @abstractmethod
     def _members(self, request: ProviderRequest) -> Members:
-        """Returns the body's members. May write what the API wants behind the messages; that is taken back."""
+        """Returns the body's members. May write what the API requires after the messages; that is removed again."""
 
     def _boundary(self, kept: int, messages: Sequence[Message]) -> int:
-        """Returns from where to write when the first `kept` messages are the same; that, or an earlier place."""
+        """Returns the message from which to write when the first `kept` messages are the same: that number or a lower
+        one.
+        """
         del messages
         return kept
 
@@ -120,13 +123,13 @@ class HistoryWriter(ABC):
         self._weights.append(self.size_bytes + _BOOKKEEPING_BYTES + added)
 
     def _go_back(self, kept: int) -> None:
-        """Forgets all but the first messages."""
+        """Forgets all except the first messages."""
         if kept < len(self._marks):
             self._state.go_back(self._marks[kept])
             del self._marks[kept:], self._messages[kept:]
 
     def _kept(self, request: ProviderRequest) -> int:
-        """Returns how many of the first messages need not be written again."""
+        """Returns the number of first messages that need not be written again."""
         if self._asked != (request.model_id, request.capabilities):
             return 0
         kept = common_length(self._messages, request.messages)
@@ -150,7 +153,7 @@ class HistoryWriter(ABC):
         return tuple(body)
 
     def _encoded_tools(self, tools: Sequence[ToolDefinition], form: ToolForm) -> Pieces:
-        """Returns the tools as JSON; what was written for the request before is used again."""
+        """Returns the tools as JSON, and reuses what was written for the request before."""
         known, self._tools = self._tools, {}
         for tool in tools:
             name, schema = self.reader.tool(tool)

@@ -1,4 +1,6 @@
-"""Reads the size of an image from its first bytes: an image that is too large for an API fails every later request."""
+"""Reads the size of an image from its first bytes. An image that is too large for an API would fail every later
+request.
+"""
 
 import struct
 

@@ -1,7 +1,7 @@
 """Reads neutral messages for the writers of the APIs: decides what can be sent, and records what cannot.
 
-The form of a part depends only on the request's model and on what comes before the part, so the next request repeats
-this one word for word.
+The form of a part depends only on the request's model and on the parts before it, so the next request repeats this one
+word for word.
 """
 
 from collections.abc import Sequence
@@ -43,15 +43,15 @@ GO_ON = "(conversation continues)"
 """Sent as a user message where an API requires one and there is none."""
 
 NO_OUTPUT = "(no output)"
-"""Sent as the result of a tool without output, where an API refuses a blank result."""
+"""Sent as the result of a tool without output, where an API rejects a blank result."""
 
 
 FAILED = "[the call failed]"
-"""The first line of the result of a failed call, where an API cannot say it otherwise."""
+"""The first line of the result of a failed call, where an API has no field for the failure."""
 
 
 class ShownFile(Struct, frozen=True, kw_only=True):
-    """A file in the form in which a model gets it."""
+    """A file in the form in which a model receives it."""
 
     kind: Literal["image", "pdf", "text"]
     text: str = ""
@@ -80,7 +80,7 @@ class SentCall(Struct, frozen=True, kw_only=True):
 
     @property
     def marked_result(self) -> str:
-        """The result for an API that has no mark of failure: its first line tells that the call failed."""
+        """The result for an API without a mark of failure: its first line reports that the call failed."""
         return f"{FAILED}\n{self.result}" if self.is_error else self.result
 
     def media(self) -> tuple[ShownFile, ...]:
@@ -116,14 +116,14 @@ NO_IMAGE_LIMITS = ImageLimits()
 
 
 class RequestReader:
-    """Reads the messages of one conversation, in order. Its writer lets it go back (`grown`)."""
+    """Reads the messages of one conversation, in order. Its writer can make it go back (`grown`)."""
 
     def __init__(self, provider_id: str, api: str, ids: CallIds, images: ImageLimits = NO_IMAGE_LIMITS) -> None:
         """Args:
-        provider_id: The provider that is asked; only its own state is sent back to it.
+        provider_id: The provider of the requests; only its own state is sent back to it.
         api: Its API.
         ids: Makes the ids of the calls.
-        images: Largest image that the API accepts.
+        images: Size limits of the images that the API accepts.
         """
         self._images = images
         self.request: ProviderRequest | None = None
@@ -134,14 +134,14 @@ class RequestReader:
         self._api = api
         self._ids = ids
         self._carried: dict[str, None] = {}
-        """Provider's ids of the calls that were sent so far with their results."""
+        """The provider's ids of the calls that were sent so far with their results."""
         self._mapped_names: dict[str, None] = {}
         self._leading: list[str] = []
         """Texts of the system messages before all others."""
         self._first_ids: list[str] = []
-        """The first message that joins no system prompt; empty before it."""
+        """The first message that does not join the system prompt; empty before it."""
         self.absent: dict[str, int] = {}
-        """Files without bytes, by hash, with the place of the first message that has one."""
+        """Files without bytes, by hash, with the index of the first message that has one."""
         self._places = 0
         self.grown: tuple[list[Any] | dict[Any, Any], ...] = (
             self.repairs.of_messages,
@@ -152,7 +152,7 @@ class RequestReader:
             self._first_ids,
             self.absent,
         )
-        """All that grows while messages are read."""
+        """Everything that grows while messages are read."""
 
     @property
     def asked(self) -> ProviderRequest:
@@ -162,16 +162,17 @@ class RequestReader:
         return self.request
 
     def begin(self, at: int) -> None:
-        """Call before a message is read: gives its place in the request."""
+        """Takes the index of a message in the request. Call it before the message is read."""
         self._places = at
         self.repairs.begin_message()
 
     def end(self) -> None:
-        """Call after a message was written."""
+        """Ends a message. Call it after the message was written."""
         self.repairs.end_message()
 
     def joins_system(self, message: Message) -> bool:
-        """Returns whether a message is no entry of the conversation: the host's, or one that joins the system prompt.
+        """Returns whether a message is not an entry of the conversation: one of the host, or one that joins the system
+        prompt.
 
         System messages before all others join it. Call once for each message.
         """
@@ -222,7 +223,7 @@ class RequestReader:
         return [item for item in said if item]
 
     def file(self, message: Message, part: Part, file: File) -> ShownFile:
-        """Returns a file in the form in which the model can be shown it."""
+        """Returns a file in the form in which the model can read it."""
         data = self.asked.files.get(file.sha256)
         if data is None:
             self.absent.setdefault(file.sha256, self._places)
@@ -252,9 +253,10 @@ class RequestReader:
         return file_line(file, "not available")
 
     def own_state(self, message: Message, part: Part) -> dict[str, Any]:
-        """Returns the part's provider state if it may be sent back; otherwise {}, and a repair when there was one.
+        """Returns the part's provider state if it may be sent back; otherwise {}, and records a repair when there was
+        one.
 
-        Sealed reasoning is bound to the model that made it; other state goes to any model of the provider.
+        Sealed reasoning is only sent to the model that made it; other state is sent to any model of the provider.
         """
         state, reason = self.judge_state(message, part)
         if reason is not None:
@@ -262,7 +264,7 @@ class RequestReader:
         return state or {}
 
     def asked_model_made(self, message: Message) -> bool:
-        """Returns whether an answer was made by the provider and model that are asked now."""
+        """Returns whether the provider and model of this request made an answer."""
         run = message.model_run
         return run is not None and (run.provider_id, run.model_requested) == (self._provider_id, self.asked.model_id)
 
@@ -290,9 +292,9 @@ class RequestReader:
     def call(self, message: Message, part: Part, call: ToolUse) -> SentCall | ResultAsText | None:
         """Returns a tool call with its result in the form in which it is sent; None when it is not sent.
 
-        Calls without a result are not sent, because every API refuses them, nor are cut calls, because the model never
-        finished them. When only the arguments are not a JSON object, the result is sent as text: otherwise the model
-        would not learn the outcome of its call and would repeat it.
+        Calls without a result are not sent, because every API rejects them, nor are truncated calls, because the model
+        never finished them. When only the arguments are not a JSON object, the result is sent as text: otherwise the
+        model would not learn the outcome of its call and would repeat it.
         """
         if part.status is not PartStatus.COMPLETE:
             self.repairs.dropped(RepairReason.CUT_CALL, message, part, name=call.name)
@@ -339,8 +341,8 @@ class RequestReader:
     def tool_choice(self, choice: ToolChoice | None, tools: Sequence[ToolDefinition]) -> ToolChoice | None:
         """Returns the tool choice of a request, with the tool's name in the API's form; None for no choice.
 
-        An API refuses a choice without tools, and the choice of a tool that is not in the request. Tools of servers
-        come and go: the model decides when the one of the choice has gone.
+        An API rejects a choice without tools, and the choice of a tool that is not in the request. Tools of servers may
+        disappear: then the model decides.
         """
         if choice is None or (not tools and choice.mode is not ToolChoiceMode.REQUIRED):
             return None
@@ -378,5 +380,5 @@ class RequestReader:
 
 
 def files_heading(tool: str) -> str:
-    """Returns the line before files that are sent apart from their result."""
+    """Returns the line before files that are sent separately from their result."""
     return f"[files of the result of {tool}]"

@@ -12,15 +12,15 @@ class RepairList:
     def __init__(self) -> None:
         """Starts empty."""
         self.of_messages: list[Repair] = []
-        """In the order of the messages and their parts; those of the current message as they came."""
+        """In the order of the messages and their parts; those of the current message in the order of recording."""
         self.of_request: list[Repair] = []
-        """Those of the request as a whole."""
+        """Those of the complete request."""
         self._begun = 0
 
     def dropped(
         self, reason: RepairReason, message: Message | None = None, part: Part | None = None, **details: object
     ) -> None:
-        """Records that a part, a message or something else is not sent; `details` complete the explanation."""
+        """Records that a part, a message or another element is not sent; `details` complete the explanation."""
         self._note(RepairAction.DROPPED, reason, message, part, details)
 
     def replaced(
@@ -32,20 +32,22 @@ class RepairList:
     def added(
         self, reason: RepairReason, message: Message | None = None, part: Part | None = None, **details: object
     ) -> None:
-        """Records that something is sent that the request does not have; it comes before `message`."""
+        """Records an addition that the request does not have; it comes before `message`."""
         self._note(RepairAction.ADDED, reason, message, part, details)
 
     def begin_message(self) -> None:
-        """Call before a message is written: what is recorded until `end_message` is about it."""
+        """Begins a message: repairs that are recorded until `end_message` belong to it."""
         self._begun = len(self.of_messages)
 
     def end_message(self) -> None:
-        """Brings the repairs of a message into the order of its parts; those of the whole message come first."""
+        """Sorts the repairs of a message by its parts; those of the message itself come first."""
         if len(self.of_messages) > self._begun + 1:
             self.of_messages[self._begun :] = sorted(self.of_messages[self._begun :], key=_place)
 
     def in_order(self) -> tuple[Repair, ...]:
-        """Returns the repairs by message and part: whole messages before their parts, the whole request last."""
+        """Returns the repairs by message and part: those of a message before those of its parts, those of the request
+        last.
+        """
         return (*self.of_messages, *self.of_request)
 
     def _note(

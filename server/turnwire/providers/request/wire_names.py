@@ -1,7 +1,7 @@
 """Names of tools and ids of calls in the form that an API accepts.
 
-Both mappings depend only on what they map, so the request of the next turn repeats that of this one word for word, and
-prompt caches stay valid.
+Both mappings depend only on their input, so the request of the next turn repeats this one word for word, and prompt
+caches stay valid.
 """
 
 import hashlib

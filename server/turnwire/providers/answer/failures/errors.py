@@ -1,8 +1,8 @@
 """Translates errors of the SDKs and of the streams into the domain's errors; those of HTTP are translated already.
 
 The two SDKs have separate exception trees of the same shape, so errors are recognised by their shape, and neither SDK
-is imported here. A message holds the provider's own short text, never a key and at most a short quote of what was sent.
-Foreign text is cut before anything looks at it.
+is imported here. A message has the provider's own short text, never a key and at most a short quote of what was sent.
+Foreign text is truncated before it is examined.
 """
 
 import email.utils
@@ -28,7 +28,7 @@ from turnwire.domain.text import one_line
 from turnwire.providers.answer.failures.redaction import without_keys
 
 MAX_MESSAGE_CHARS = 300
-"""Some provider messages quote the request; this is enough for the reason and for little of the quote."""
+"""Some provider messages quote the request; this length keeps the reason and only little of the quote."""
 
 _MAX_WORDS_CHARS = 4000
 """Characters of a provider's text that are searched for the kind of failure and for keys."""
@@ -37,10 +37,10 @@ _MAX_TAG_CHARS = 100
 """Maximum length of a provider's code, type or header."""
 
 _LONGEST_WAIT = timedelta(days=365)
-"""A provider that asks for more means that it will not answer."""
+"""A provider that requests a longer wait will not answer."""
 
 _CUT = reprlib.Repr()
-"""Writes a value that is no text, whatever its size."""
+"""Writes a value that is not a text, whatever its size."""
 _CUT.maxstring = _CUT.maxother = 500
 
 _CONTEXT_FULL = re.compile(
@@ -85,7 +85,7 @@ def from_status(status: int, headers: Mapping[str, str], body: object, secrets: 
     Args:
         status: HTTP status.
         headers: The answer's headers, case-insensitive or lower-case.
-        body: The decoded body or its `error` member; anything else is ignored.
+        body: The decoded body or its `error` member; other values are ignored.
         secrets: Texts that must not appear in the message.
     """
     words, text = describe(body, secrets)
@@ -143,7 +143,7 @@ def from_stream(error: object, secrets: tuple[str, ...] = ()) -> ProviderError:
 
 
 def describe(body: object, secrets: tuple[str, ...]) -> tuple[str, str]:
-    """Returns the words of an error object, to recognise it, and its short message for people, scrubbed."""
+    """Returns the text of an error object for recognising it, and its short message for people, scrubbed."""
     error: Any = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(error, str):
         return error[:_MAX_WORDS_CHARS], scrub(error, secrets)
@@ -158,13 +158,13 @@ def describe(body: object, secrets: tuple[str, ...]) -> tuple[str, str]:
 
 
 def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """Returns the text on one line, cut to `MAX_MESSAGE_CHARS`, without keys and what looks like one."""
+    """Returns the text on one line, cut to `MAX_MESSAGE_CHARS`, without keys or anything that looks like one."""
     text = " ".join(without_keys(text[:_MAX_WORDS_CHARS], secrets).split())
     return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> timedelta | None:
-    """Returns how long the provider asks to wait, from nothing to a year; None when it does not say.
+    """Returns the time that the provider requests to wait, from zero to a year; None when it gives none.
 
     Reads `retry-after-ms`, then `retry-after` in seconds or as a date.
     """

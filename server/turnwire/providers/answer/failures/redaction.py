@@ -1,4 +1,4 @@
-"""Takes keys out of foreign text, also when they come back changed: a character missing, a line break inside."""
+"""Redacts keys in foreign text, even when they come back changed: with a character missing or a line break inside."""
 
 import re
 
@@ -7,7 +7,7 @@ _KEY_LIKE = re.compile(r"(?i)\b(?:bearer\s{1,8}\S+|(?:sk|pk|rk|gsk|xai|key|api|a
 _KEY = "[key]"
 
 _RUN_CHARS = 6
-"""Shortest run of characters of a key that is redacted. Runs of 13 or more may differ in one character."""
+"""Minimum length of a run of characters of a key that is redacted. Runs of 13 or more may differ in one character."""
 
 _ENDS_OF_A_KEY = " \t\r\n\"'`,;()<>[]{}"
 """Characters that delimit a key; a part of a key is redacted up to the next one."""
@@ -16,11 +16,11 @@ _ENDS_OF_A_KEY = " \t\r\n\"'`,;()<>[]{}"
 def without_keys(text: str, secrets: tuple[str, ...]) -> str:
     """Returns the text with "[key]" in place of each secret, of large parts of one, and of what looks like a key.
 
-    Costs time in proportion to the text; cut it before.
+    Takes time in proportion to the text; truncate it before.
 
     Args:
         text: Foreign text.
-        secrets: "" is none.
+        secrets: An empty one is ignored.
     """
     for secret in secrets:
         if secret:
@@ -29,7 +29,7 @@ def without_keys(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def _without_runs(text: str, secret: str) -> str:
-    """Takes out what shares `_RUN_CHARS` in a row with the secret, whatever white space lies between them."""
+    """Redacts every run of at least `_RUN_CHARS` characters of the secret, ignoring white space between them."""
     if len(secret) < 2 * _RUN_CHARS:
         return text
     runs = {secret[start : start + _RUN_CHARS] for start in range(len(secret) - _RUN_CHARS + 1)}

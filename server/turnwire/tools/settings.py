@@ -26,7 +26,7 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     args: tuple[str, ...] = ()
     """Arguments of the program."""
     env: tuple[str, ...] = ()
-    """NAMES of further variables that the program gets, besides HOME, PATH and the like; never values."""
+    """NAMES of further variables that the program gets, in addition to HOME, PATH and the like; never values."""
     cwd: Path | None = None
     """Working directory of the program. Left out: the server's own."""
     url: str = ""
@@ -37,27 +37,29 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """True sends `traceparent` in `_meta` with each call, so that the server's traces join ours. Needs
     `tracing.enabled`."""
     timeout_seconds: Seconds = 60.0
-    """Time limit of one call, without waiting for a person."""
+    """Time limit of one call, not counting waits for a person."""
     questions: bool = True
-    """False: it may not ask people while a call runs."""
+    """False: the server may not ask people questions during calls."""
     one_call_at_a_time: bool = False
-    """True lets calls of all sessions wait for each other: for programs of version 2025-11-25 or before that ask
-    questions, as these are refused while several calls run."""
+    """True makes calls of all sessions wait for each other. Use it for programs of version 2025-11-25 or before that
+    ask questions, because questions are rejected while several calls run."""
     protocol: Literal["auto", "handshake"] = "auto"
-    """"auto" takes the newest version that the server speaks; "handshake" begins as servers of 2025-11-25 and before
-    expect it."""
+    """"auto" uses the newest version that the server speaks; "handshake" begins in the way that servers of 2025-11-25
+    and before expect."""
     start_timeout_seconds: Seconds = 30.0
-    """Time limit from connecting to the list of tools; then the server tries again. Turns wait that long too, the first
-    time."""
+    """Time limit from connecting to the list of tools; then the server tries again. The first turns also wait for at
+    most this time."""
 
 
 class Backoff(Struct, frozen=True):
-    """Time to wait before connecting again: doubled after each failure, half of it random."""
+    """The delay before the next attempt to connect: doubled after each failure, half of it random."""
 
     first: timedelta = timedelta(milliseconds=500)
     longest: timedelta = timedelta(minutes=1)
 
     def delay(self, failures: int, chance: float) -> float:
-        """Returns the seconds to wait after this many failures in a row (from 1); `chance` is random, from 0 to 1."""
+        """Returns the delay in seconds after a number of failures in a row (from 1); `chance` is random,
+        from 0 to 1.
+        """
         whole: float = min(self.first.total_seconds() * 2 ** min(failures - 1, 30), self.longest.total_seconds())
         return whole * (0.5 + chance / 2)

@@ -1,4 +1,4 @@
-"""The client of the SDK for one MCP server, over standard input and output or over streamable HTTP."""
+"""The SDK's client for one MCP server, over standard input and output or over streamable HTTP."""
 
 import asyncio
 import contextlib
@@ -17,14 +17,14 @@ class MissingVariableError(Exception):
 async def connected_client(
     mcp: Any, settings: McpSettings, environ: Mapping[str, str], *, lost: Callable[[str], None], **options: Any
 ) -> AsyncGenerator[Any]:
-    """Connects, and yields the client. On leaving it ends the connection and the child.
+    """Connects, and yields the client. On leaving it ends the connection and the child process.
 
     Args:
         mcp: The SDK's package.
         settings: Settings of the server.
         environ: The environment for variables.
         lost: Called with the reason when the child ends by itself.
-        **options: Of the client.
+        **options: Options of the client.
 
     Raises:
         MissingVariableError: a header's variable is not set.
@@ -36,7 +36,7 @@ async def connected_client(
         else:
             from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - in the SDK
 
-            # certificates of all authorities are read each time, which takes some hundredths of a second
+            # the certificates of all authorities are read each time, which takes some hundredths of a second
             made = await asyncio.to_thread(_http_client, _headers(settings, environ))
             http = await stack.enter_async_context(made)
             # the SDK's own limit is 1 MiB, and pictures are often larger
@@ -47,7 +47,7 @@ async def connected_client(
 
 
 async def _unchecked(_name: str, _result: object) -> None:
-    """Replaces the SDK's check of results: whether one fits the schema that its tool declares is the model's matter."""
+    """Replaces the SDK's check of results. The model gets a result even if it does not match the tool's schema."""
 
 
 def _headers(settings: McpSettings, environ: Mapping[str, str]) -> dict[str, str]:

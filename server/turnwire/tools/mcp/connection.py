@@ -33,25 +33,26 @@ from turnwire.tools.mcp.tool_list import listed_tools
 from turnwire.tools.settings import Backoff, McpSettings
 
 _READY_WAIT_SECONDS = 5.0
-"""Time that a call waits for a connection that is being re-established."""
+"""Maximum time that a call waits for a connection that is being re-established."""
 
 _CHECK_SECONDS = 5.0
-"""Longest time that a server may take to list its tools when that is a check that it still works."""
+"""Maximum time for a server to list its tools when the list is a check that the server works."""
 
 _RELIST_SECONDS = 1.0
-"""Minimum interval between two listings: a server may report changes of its list without end."""
+"""Minimum interval between two listings, because a server may report changes of its list without end."""
 
 _STABLE_SECONDS = 30.0
-"""Time that a connection has to last for the next failure to be a first: a server may end as soon as it is ready."""
+"""Duration of a connection after which the next failure counts as the first one: a server may end as soon as it is
+ready."""
 
 _SUSPICIOUS_TIMEOUTS = 2
-"""Number of timed out calls in a row after which the server is checked."""
+"""Number of consecutive calls that time out after which the server is checked."""
 
 _END_SECONDS = 1.0
-"""Longest time that ending a connection may take before it is cut."""
+"""Maximum time to end a connection before it is cut."""
 
 _STATE_ONLY_SECONDS = 0.25
-"""Pause before a call is sent again that asks for nothing but time."""
+"""Pause before a call is sent again when the server only needs time."""
 
 T = TypeVar("T")
 
@@ -65,8 +66,8 @@ class _LostError(Exception):
 class McpConnection:
     """One MCP server. Call `start` once and `aclose` at the end, the rest at any time. Used on the event loop only.
 
-    `_ready` is set while `_client` can be used. `_wake` is set when `_lost` or `_relist` has changed, for the owner.
-    `_calls` holds the running calls, which end with the connection.
+    `_ready` is set while `_client` can be used. `_wake` is set for the owner when `_lost` or `_relist` has changed.
+    `_calls` has the running calls, which end with the connection.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class McpConnection:
         self._tried = asyncio.Event()
         """Set once the first attempt has ended: the tools are listed, or it failed."""
         self._first_ends = 0.0
-        """When the wait for the first attempt ends, on the event loop's clock."""
+        """The end of the wait for the first attempt, on the event loop's clock."""
         self.tools: dict[str, ServerTool] = {}
         """By the MCP server's own names; kept from the last connection while it is lost."""
 
@@ -120,17 +121,17 @@ class McpConnection:
             owner.cancel()
             await asyncio.wait((owner,), timeout=_END_SECONDS)
         if owner is not None and not owner.cancelled():
-            owner.exception()  # what the SDK raised during the stop is of no use any more
+            owner.exception()  # errors that the SDK raised during the stop are ignored
         self._state = SourceState.STOPPED
 
     async def wait_tried(self) -> None:
-        """Returns when the first attempt has ended, however, or the time for it is over. Safe to cancel."""
+        """Returns when the first attempt has succeeded or failed, or its time has passed. Safe to cancel."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._first_ends):  # ending an attempt takes time too
                 await self._tried.wait()
 
     async def wait_ready(self) -> None:
-        """Returns when calls can run, at most after the time that a connection may take to begin. Safe to cancel."""
+        """Returns when calls can run, or after the maximum time to establish a connection. Safe to cancel."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.start_timeout_seconds):
                 await self._ready.wait()
@@ -179,7 +180,7 @@ class McpConnection:
         return outcome
 
     async def _noted(self, work: Coroutine[Any, Any, T]) -> T:
-        """Carries out a call, which ends with the connection."""
+        """Runs a call, which ends with the connection."""
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
@@ -219,10 +220,10 @@ class McpConnection:
     async def _answer(
         self, call: RunningCall, tool: str, arguments: dict[str, Any], progressed: Any, further: dict[str, Any]
     ) -> ToolOutcome | ToolPause:
-        """Sends a call until it has a result or asks a person.
+        """Sends a call until it has a result or has questions for a person.
 
-        It is sent again when the server wants nothing but time, and after the person has followed the links without
-        which it could not run. Its time limits the one, the number of its questions the other.
+        It is sent again when the server only needs more time, and after the person has followed the links that it
+        requires. The first is limited by the call's time, the second by the number of its questions.
         """
         while True:
             try:
@@ -240,7 +241,7 @@ class McpConnection:
                     raise
                 continue
             if getattr(result, "result_type", "") != "input_required":
-                return await asyncio.to_thread(outcome_of, result)  # it may have 11 MB of base64
+                return await asyncio.to_thread(outcome_of, result)  # the result may have 11 MB of base64
             pause = pause_of(result)
             if pause.questions:
                 return pause
@@ -264,7 +265,7 @@ class McpConnection:
                 failures = 1 if self._has_lasted() else failures + 1
                 why = self._lost or explained(error)
                 if self._settings.protocol == "auto" and self._state is not SourceState.READY:
-                    self._is_old = not self._is_old  # some servers end at a question before the handshake
+                    self._is_old = not self._is_old  # some servers end when they receive a request before the handshake
                 say = log.debug if why == self._error else log.warning  # warn once while the error stays the same
                 # without the program's last output, which may belong to a call
                 reason = self._lost.partition(": ")[0] or why
@@ -305,16 +306,16 @@ class McpConnection:
                     await asyncio.wait(calls, timeout=_END_SECONDS / 4)
 
     async def _listen(self) -> None:
-        """Hears of changes in the list of tools where the server has to be asked for that."""
+        """Receives changes in the list of tools from servers that have to be subscribed to."""
         if not self._is_modern():
             return
-        with contextlib.suppress(Exception):  # not all servers tell
+        with contextlib.suppress(Exception):  # not all servers support this
             async with self._client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
                     self._want_list()
 
     def _is_modern(self) -> bool:
-        """Returns whether the server speaks a version without requests of its own: 2026-07-28 or newer."""
+        """Returns whether the server speaks a version without requests from the server: 2026-07-28 or newer."""
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS  # noqa: PLC0415
 
         return self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -340,7 +341,7 @@ class McpConnection:
 
     def _want_list(self) -> None:
         """Makes the owner list the tools soon, which also shows whether the server works."""
-        if not self._relist:  # else it has been woken already
+        if not self._relist:  # otherwise it has been woken already
             self._relist = True
             self._wake.set()
 

@@ -1,9 +1,9 @@
 """Questions from MCP servers to people: elicitation, in both of its forms.
 
-Up to protocol version 2025-11-25 a server sends a request of its own while a call runs. Over streamable HTTP it comes
-in the stream of its call, and the SDK hands the context of the call on; over standard input and output nothing says
-which call asks, so only the one call that runs can be meant. Since 2026-07-28 the call itself answers with what it
-needs, and is sent again with the replies.
+Up to protocol version 2025-11-25 a server sends a request of its own while a call runs. Over streamable HTTP the
+request comes in the stream of its call, and the SDK passes on the context of the call. Over standard input and output
+it does not name its call, so it is only accepted while a single call runs. Since 2026-07-28 the call itself ends with
+its questions, and is sent again with the replies.
 """
 
 import asyncio
@@ -20,16 +20,17 @@ from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolRe
 from turnwire.tools.mcp.running_call import RunningCall, current_call
 
 MAX_NAME_CHARS = 256
-"""Maximum length of a question's name, by which the server knows it; it is stored."""
+"""Maximum length of a question's name, by which the server identifies it; it is stored."""
 
 _FADING_SECONDS = 5.0
-"""Longest time that a server may take to hear that a call was given up."""
+"""Maximum time for a server to process the cancellation of a call."""
 
 _FADING_CHECK_SECONDS = 0.01
-"""Pause before it is seen whether it has; a question waits for that only right after a call was given up."""
+"""Interval between checks whether it has; a question waits for that only right after a cancellation."""
 
 _COMPLETED_SECONDS = 30.0
-"""Time that a call that needed a link waits for the news that the person has followed it, before it is tried again."""
+"""Maximum time that a call that required a link waits for the notice that the person has followed it, before it is sent
+again."""
 
 _ACTIONS = {QuestionAction.ACCEPT: "accept", QuestionAction.DECLINE: "decline"}
 """All others are "cancel": the person has not decided."""
@@ -38,11 +39,11 @@ log = structlog.get_logger()
 
 
 class Elicitations:
-    """Answers what one server asks. Used on the event loop only.
+    """Answers the questions of one server. Used on the event loop only.
 
-    `_running` holds the calls that run. `_fading` holds a task for each call that was given up, until the server has
-    heard of it: before that, it may be the one that asks. `_completions` has, for each link that the server may report
-    as done, its name and an event.
+    `_running` has the running calls. `_fading` has a task for each cancelled call, until the server has processed the
+    cancellation: before that, a question may come from that call. `_completions` has, for each link that the server may
+    report as done, its name and an event.
     """
 
     def __init__(self, server: str) -> None:
@@ -53,23 +54,23 @@ class Elicitations:
         self._completions: list[tuple[str, asyncio.Event]] = []
 
     def begin(self, call: RunningCall) -> None:
-        """Notes that a call runs now; what its task does from here on is on its behalf."""
+        """Notes that a call runs now. Everything that its task does from now on belongs to the call."""
         self._running.append(call)
         current_call.set(call)
 
     def end(self, call: RunningCall) -> None:
-        """Notes that a call has ended, or was given up."""
+        """Notes that a call has ended, or was cancelled."""
         self._running.remove(call)
 
     def fade(self, heard: Callable[[], Awaitable[object]]) -> None:
-        """Notes that the server hears that a call was given up; `heard` returns when it has heard all before that."""
+        """Waits in a task until the server has processed a cancellation; `heard` returns when it has."""
         task = asyncio.create_task(self._fade(heard), name=f"mcp fading call {self._server}")
         self._fading.add(task)
         task.add_done_callback(self._fading.discard)
 
     async def _fade(self, heard: Callable[[], Awaitable[object]]) -> None:
-        current_call.set(None)  # it has ended, and this continues
-        with contextlib.suppress(Exception):  # a lost connection asks nothing any more
+        current_call.set(None)  # the call has ended, and this task continues
+        with contextlib.suppress(Exception):  # a lost connection has no questions any more
             async with asyncio.timeout(_FADING_SECONDS):
                 await heard()
 
@@ -80,7 +81,7 @@ class Elicitations:
                 event.set()
 
     async def answer(self, context: Any, params: Any) -> Any:
-        """Asks a person what a server asks in a request of its own; returns the answer for the SDK."""
+        """Asks a person the question in a server's request; returns the answer for the SDK."""
         from mcp_types import INVALID_PARAMS, INVALID_REQUEST, ElicitResult, ErrorData  # noqa: PLC0415 - in the SDK
 
         call = current_call.get() or await self._only_call()
@@ -96,7 +97,7 @@ class Elicitations:
         return ElicitResult(action=_action(reply), content=_content(reply))
 
     async def follow_links(self, call: RunningCall, elicitations: Iterable[Any]) -> bool:
-        """Asks a person to open the links without which a call cannot run. Returns whether all were accepted.
+        """Asks a person to open the links that a call requires. Returns whether all were accepted.
 
         Returns when the server has what they are for, or soon after they were accepted. Raises QuestionRefused.
         """
@@ -105,7 +106,7 @@ class Elicitations:
             replies = await asyncio.gather(*(call.ask(_question(link, completed)) for link, completed in links))
             if not links or any(reply.action is not QuestionAction.ACCEPT for reply in replies):
                 return False
-            with contextlib.suppress(TimeoutError):  # not all servers report it: the call is tried all the same
+            with contextlib.suppress(TimeoutError):  # not all servers report it: the call is sent again anyway
                 async with asyncio.timeout(_COMPLETED_SECONDS):
                     for _, completed in links:
                         if completed is not None:
@@ -114,7 +115,9 @@ class Elicitations:
 
     @contextlib.contextmanager
     def _completion(self, params: Any) -> Iterator[asyncio.Event | None]:
-        """Gives the event that the server sets when it has what a link is for; None where it cannot say so."""
+        """Yields the event that is set when the server has what a link is for; None where the server cannot report
+        that.
+        """
         name = getattr(params, "elicitation_id", None)
         if not name:
             yield None
@@ -127,7 +130,7 @@ class Elicitations:
             self._completions.remove(awaited)
 
     async def _only_call(self) -> RunningCall | None:
-        """Returns the only call that runs, once the server has heard of those that were given up; None for several."""
+        """Returns the only running call, once the server has processed all cancellations; None when several run."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FADING_SECONDS):
                 while self._fading or any(call.is_over for call in self._running):  # noqa: ASYNC110 - seldom, and short
@@ -136,7 +139,7 @@ class Elicitations:
 
 
 def links_of(error: Exception) -> list[Any]:
-    """Returns the links without which a call cannot run, as its error names them; empty for other errors."""
+    """Returns the links that a call requires, as its error names them; empty for other errors."""
     from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData  # noqa: PLC0415 - in the SDK
 
     failure: Any = getattr(error, "error", None)
@@ -149,7 +152,7 @@ def links_of(error: Exception) -> list[Any]:
 
 
 def pause_of(result: Any) -> ToolPause:
-    """Returns what a call asks that has ended with questions. Raises QuestionRefused: it asks for something else."""
+    """Returns the questions with which a call has ended. Raises QuestionRefused when it requests something else."""
     questions = []
     for key, request in (result.input_requests or {}).items():
         if len(key) > MAX_NAME_CHARS:
@@ -161,7 +164,7 @@ def pause_of(result: Any) -> ToolPause:
 
 
 def input_of(resumption: ToolResumption | None) -> dict[str, Any]:
-    """Returns what a call is sent again with, as arguments of the SDK; empty for one that begins."""
+    """Returns the arguments of the SDK for a call that is sent again; empty for a new one."""
     if resumption is None:
         return {}
     from mcp_types import ElicitResult  # noqa: PLC0415 - in the SDK

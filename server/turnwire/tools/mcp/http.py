@@ -1,7 +1,7 @@
-"""The HTTP client for an MCP server: that of the SDK, with a bound on what it reads.
+"""The HTTP client for an MCP server: that of the SDK, with limits on what it reads.
 
-A message may have `MAX_MESSAGE_BYTES`. Whatever is read for a call ends with the call: the SDK leaves the answer to a
-call that was given up open, for as long as the server wants. Imported when it is needed, which takes some time.
+A message may have `MAX_MESSAGE_BYTES`. Reading for a call ends with the call; the SDK would leave the answer to a
+cancelled call open, for as long as the server wants. Import it only when needed, because the import is slow.
 """
 
 import asyncio
@@ -16,28 +16,28 @@ from turnwire.tools.mcp.running_call import CallOverError, current_call
 from turnwire.tools.mcp.stdio_process import MAX_MESSAGE_BYTES
 
 CONNECT_SECONDS = 30.0
-"""Longest time of connecting to the server, and of the answer to a notification, which has none."""
+"""Maximum time to connect to the server, and to wait for the answer to a notification, which has no content."""
 
 _CONNECTIONS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-"""A call has a connection of its own for as long as it asks a person; the limits of turns and calls bound them."""
+"""A call keeps a connection while it waits for a person; the limits of turns and calls also limit the connections."""
 
 
 def bounded_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
     """Returns an HTTP client for one MCP server; the caller closes it. Uses the proxies of the environment.
 
-    An answer that is too large or compressed fails, and the others continue: compressed bytes say nothing about how
-    many there will be.
+    An answer that is too large or compressed fails, and the others continue. Compressed answers are rejected because
+    their size is unknown until they are unpacked.
     """
     return _BoundedClient(
         headers={**headers, "Accept-Encoding": "identity"},
-        # a stream is silent while its call asks a person; calls have time limits of their own
+        # a stream is silent while its call waits for a person; calls have time limits of their own
         timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
         limits=_CONNECTIONS,
     )
 
 
 class _BoundedClient(httpx2.AsyncClient):
-    """Ends requests with their call, and bounds answers."""
+    """Ends requests with their call, and limits answers."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Sends a request; returns once the headers of the response have arrived."""
@@ -56,7 +56,7 @@ class _BoundedClient(httpx2.AsyncClient):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of an answer. The SDK bounds the events of a stream, and nothing of any other body."""
+    """The body of an answer. The SDK limits the events of a stream, but no other body."""
 
     def __init__(self, inner: Any, max_bytes: int | None) -> None:
         self._inner = inner
@@ -84,13 +84,13 @@ class _Body(httpx2.AsyncByteStream):
 
 
 class _Sent(msgspec.Struct, frozen=True):
-    """The member of a message that tells whether an answer follows."""
+    """The member of a message that shows whether an answer follows."""
 
     id: int | str | None = None
 
 
 def _bounded(request: httpx2.Request) -> contextlib.AbstractAsyncContextManager[object]:
-    """Returns the limit within which an answer has to begin."""
+    """Returns the time limit for the beginning of an answer."""
     call = current_call.get()
     if request.method == "POST" and msgspec.json.decode(request.content, type=_Sent).id is None:
         return asyncio.timeout(CONNECT_SECONDS)  # the SDK sends nothing else meanwhile
@@ -98,7 +98,7 @@ def _bounded(request: httpx2.Request) -> contextlib.AbstractAsyncContextManager[
 
 
 def _refusal(request: httpx2.Request, words: str) -> httpx2.Response:
-    """Returns an answer that is an error, in place of one that is not read."""
+    """Returns an error response in place of an answer that is not read."""
     error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": words}}
     return httpx2.Response(
         400, headers={"content-type": "application/json"}, content=msgspec.json.encode(error), request=request

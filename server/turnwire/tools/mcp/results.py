@@ -12,7 +12,7 @@ from turnwire.domain.text import decoded_base64
 from turnwire.ports.tools import ToolFile, ToolOutcome
 
 MAX_METADATA_BYTES = 16 * 1024
-"""Larger structured content is not kept besides the text: every page and event with its message includes it."""
+"""Larger structured content is not kept in addition to the text: every page and event with its message includes it."""
 
 MAX_FILES_BYTES = 8 * 2**20
 """Maximum size of all files of one result: more than the pictures that models accept, and in base64 less than the
@@ -49,7 +49,7 @@ def failed(why: str) -> ToolOutcome:
 
 
 def explained(error: BaseException) -> str:
-    """Returns a sentence for an exception; unwraps the groups that the SDK wraps errors in."""
+    """Returns a sentence for an exception. Unwraps the groups in which the SDK wraps errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = str(getattr(error, "message", "") or error)
@@ -75,10 +75,10 @@ class _Files:
         Args:
             data: Its bytes in base64.
             mime: Its media type; None derives it from the file name.
-            uri: Where it comes from; "" when unknown.
+            uri: Its source; "" when unknown.
 
         Returns:
-            A line that names the file, for models that cannot see it, or that gives the reason for leaving it out.
+            A line that names the file, for models that cannot see it, or gives the reason for leaving it out.
         """
         name = _filename_of(uri)
         mime = mime if mime and _MIME.fullmatch(mime) else mimetypes.guess_type(name)[0] or _UNKNOWN_MIME
@@ -96,7 +96,7 @@ class _Files:
         if len(content) != size:  # excess padding, which the decoder accepts
             return f"[file left out: {what}; its base64 is broken]"
         if not content:
-            return f"[file left out: {what}; it is empty]"  # providers refuse a whole request for it
+            return f"[file left out: {what}; it is empty]"  # providers reject a request with an empty file
         self._bytes += len(content)
         self.kept.append(ToolFile(content=content, mime=mime, filename=name))
         return f"[file {len(self.kept)}: {what}, {len(content)} bytes]"

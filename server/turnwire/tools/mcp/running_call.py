@@ -1,7 +1,7 @@
-"""One running call of an MCP server: its time, which stops while it asks a person, and the questions that it asks.
+"""One running call of an MCP server: its time, which stops while it waits for a person, and its questions.
 
-What is read for it over HTTP ends with it: the SDK leaves the answer to a call that was given up open, for as long as
-the server wants.
+Reading for it over HTTP ends with it; the SDK would leave the answer to a cancelled call open, for as long as the
+server wants.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from turnwire.ports.tools import Ask, NewQuestion, QuestionRefused
 T = TypeVar("T")
 
 current_call: ContextVar["RunningCall | None"] = ContextVar("current_call", default=None)
-"""The call on whose behalf a task runs, which the SDK hands on with what is sent for it and comes in its own stream."""
+"""The call for which a task runs. The SDK passes it on with everything that is sent for the call and arrives in its
+stream."""
 
 
 class CallOverError(Exception):
@@ -26,22 +27,22 @@ class CallOverError(Exception):
 class RunningCall:
     """A call and its questions. Used on the event loop only.
 
-    `_asking` holds the questions that wait; they are withdrawn when the call ends. `_changed` is set when their number
-    becomes zero or more than that. `_reading` has the time limits of all that waits for what the server sends; they end
-    with the call. `is_over` is set when the call ends or is given up: the server may ask on.
+    `_asking` has the questions that wait; they are withdrawn when the call ends. `_changed` is set when their number
+    becomes zero or stops being zero. `_reading` has the time limits of all reads from the server; they end with the
+    call. `is_over` is set when the call ends or is cancelled, even though the server may send further questions.
     """
 
     def __init__(self, ask: Ask) -> None:
-        """Takes what asks a person on behalf of the call."""
+        """Takes the function that asks a person for the call."""
         self._ask = ask
         self._asking: set[asyncio.Task[QuestionReply]] = set()
         self._changed = asyncio.Event()
         self._reading: set[asyncio.Timeout] = set()
         self.is_over = False
-        """True once the call has ended or was given up."""
+        """Whether the call has ended or was cancelled."""
 
     async def ask(self, question: NewQuestion) -> QuestionReply:
-        """Asks a person; the call's time stands still meanwhile. Cancelling this withdraws the question.
+        """Asks a person; the call's time stops meanwhile. Cancelling this withdraws the question.
 
         Raises:
             QuestionRefused: the question cannot be asked.
@@ -53,7 +54,8 @@ class RunningCall:
         self._changed.set()
         try:
             await asyncio.wait((task,))
-            if task.cancelled():  # with its call; the task that asks is another one and must not seem cancelled
+            # it ended with its call; the caller's own task is another one and must not appear cancelled
+            if task.cancelled():
                 raise QuestionRefused("the call has ended")
             return task.result()
         finally:
@@ -65,7 +67,7 @@ class RunningCall:
         """Runs the call within its time.
 
         Raises:
-            TimeoutError: the time is over, without that of its questions.
+            TimeoutError: the time has passed, not counting that of its questions.
             CancelledError: this or the call was cancelled.
         """
         task = asyncio.create_task(call, name=name)
@@ -99,7 +101,7 @@ class RunningCall:
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[None]:
-        """Bounds what is waited for within. Raises CallOverError when the call ends meanwhile, or has ended."""
+        """Limits the waiting in the context. Raises CallOverError when the call ends meanwhile, or has ended."""
         if self.is_over:
             raise CallOverError
         limit = asyncio.timeout(None)

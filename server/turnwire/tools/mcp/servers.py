@@ -22,15 +22,16 @@ class McpServers:
         """Args:
         servers: Settings by name.
         environ: The environment for the variables of child processes and headers.
-        backoff: How long to wait between attempts.
+        backoff: The delays between attempts.
         """
         self._connections = {
             name: McpConnection(name, settings, environ, backoff) for name, settings in sorted(servers.items())
         }
 
     def start(self) -> None:
-        """Starts connecting to all of them; returns at once."""
-        for name in ("mcp", "client"):  # the SDK's; its errors quote messages, and tool output must not be logged
+        """Starts connecting to all servers; returns at once."""
+        # those of the SDK; its errors quote messages, and tool output must not be logged
+        for name in ("mcp", "client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         for connection in self._connections.values():
             connection.start()
@@ -49,7 +50,7 @@ class McpServers:
         return tuple(sorted(found, key=lambda tool: tool.name))
 
     async def wait_discovered(self) -> None:
-        """Returns when each server has been ready or failed once, or its `start_timeout_seconds` are over."""
+        """Returns when each server has been ready or failed once, or its `start_timeout_seconds` have passed."""
         for connection in self._connections.values():
             await connection.wait_tried()
 

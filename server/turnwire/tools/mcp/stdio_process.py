@@ -1,7 +1,7 @@
 """An MCP server as a child process: a transport for the SDK.
 
-Not the SDK's transport, because that gives a child two seconds at each step of its end, while the whole server stops in
-two, and because it logs the child's output. The child has a process group of its own, which ends with it.
+It replaces the SDK's transport, which gives a child two seconds at each step of its end, while the whole server stops
+in two, and which logs the child's output. The child has a process group of its own, which ends with it.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from typing import Any
 from turnwire.tools.settings import McpSettings
 
 MAX_MESSAGE_BYTES = 12 * 2**20
-"""Maximum size of one message: the files that a result may have, in base64, and some more. Reading one takes up to 25
+"""Maximum size of one message: the files that a result may have, in base64, and a margin. Reading one takes up to 25
 milliseconds, in which nothing else runs."""
 
 _EXIT_SECONDS = 0.4
-"""Longest time that a child may take to exit after its input was closed."""
+"""Maximum time for a child to exit after its input was closed."""
 
 _END_SECONDS = 0.3
-"""Longest time that it may take after SIGTERM."""
+"""Maximum time for it to exit after SIGTERM."""
 
 _READ_BYTES = 64 * 1024
 
@@ -108,15 +108,15 @@ class _Child:
             async for line in self._lines():
                 message = message_of(line)
                 if message is None:
-                    await asyncio.sleep(0)  # the next line may be there already
+                    await asyncio.sleep(0)  # the next line may have arrived already
                 else:
                     await to_session.send(SessionMessage(message))
             await self._report_end()
 
     async def watch(self) -> None:
-        """Reports the end of the child also where what it has started keeps its output open."""
+        """Reports the end of the child even if a process that it started keeps its output open."""
         await self._process.wait()
-        await asyncio.sleep(_EXIT_SECONDS)  # what it wrote last is read first
+        await asyncio.sleep(_EXIT_SECONDS)  # its last output is read first
         await self._report_end()
 
     async def write(self, from_session: Any) -> None:
@@ -126,7 +126,7 @@ class _Child:
         async with from_session:
             async for item in from_session:
                 pipe.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-                with contextlib.suppress(ConnectionError):  # the reader reports that the child is gone, and why
+                with contextlib.suppress(ConnectionError):  # the reader reports that the child has ended, and why
                     await pipe.drain()
 
     async def read_errors(self) -> None:
@@ -136,11 +136,11 @@ class _Child:
         while data := await pipe.read(_READ_BYTES):
             lines = data[-_LAST_WORDS_BYTES:].decode("utf-8", "replace").strip().splitlines()
             self._last_error = " ".join(lines[-1].split())[:300] if lines else self._last_error
-            await asyncio.sleep(0)  # the next piece may be there already
+            await asyncio.sleep(0)  # the next piece may have arrived already
         self._errors_ended.set()
 
     async def end(self) -> None:
-        """Asks the child to exit: closes its input, then sends SIGTERM."""
+        """Makes the child exit: closes its input, then sends SIGTERM."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         if not await self._exited(_EXIT_SECONDS):
@@ -148,7 +148,7 @@ class _Child:
             await self._exited(_END_SECONDS)
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to the child and to what it has started in its process group."""
+        """Sends a signal to the child and to the other processes in its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
@@ -158,7 +158,7 @@ class _Child:
         while True:
             try:
                 line = await pipe.readline()
-            except ValueError:  # from the pipe's limit on
+            except ValueError:  # raised above the pipe's limit
                 self._last_error = f"it sent a message larger than {MAX_MESSAGE_BYTES} bytes"
                 return
             if not line:
@@ -191,7 +191,7 @@ def message_of(line: bytes) -> Any:
     from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter  # noqa: PLC0415 - in the SDK
 
     if not line.lstrip().startswith(b"{"):
-        return None  # programs greet people
+        return None  # programs print greetings
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:

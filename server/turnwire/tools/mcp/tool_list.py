@@ -1,4 +1,4 @@
-"""The listed tools of an MCP server, as far as they are accepted."""
+"""The accepted tools of an MCP server."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -25,27 +25,27 @@ class ToolList:
         self._left_out = 0
         self._why = ""
         self.tools: dict[str, ServerTool] = {}
-        """By the server's own names; of two with the same name, the first."""
+        """By the server's own names; of two tools with the same name, the first."""
 
     @property
     def problem(self) -> str:
-        """Least number of tools that were left out, and why one of them was; "" when all were taken."""
+        """The minimum number of tools that were left out, and the reason for one of them; "" when all were accepted."""
         return f"at least {self._left_out} tools left out: {self._why}" if self._left_out else ""
 
     def add(self, listed: Iterable[Any]) -> None:
-        """Takes the tools of a page that can be taken."""
+        """Adds the acceptable tools of a page."""
         for tool in listed:
             if why := self._take(tool):
                 self._left_out += 1
                 self._why = self._why or why
 
     def _take(self, tool: Any) -> str:
-        """Takes a tool, or returns why not."""
+        """Adds a tool, or returns the reason why it is not accepted."""
         name, description = tool.name, tool.description or ""
         if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
             return f"the name {one_line(name, 32)!r} is not 1 to {MAX_NAME_CHARS} printable characters"
         if name in self.tools:
-            return f"the name {name!r} is there twice"
+            return f"the name {name!r} occurs twice"
         schema = msgspec.json.encode(tool.input_schema)
         size = len(schema) + len(description.encode())
         if self._bytes + size > MAX_LIST_BYTES:
@@ -61,7 +61,7 @@ class ToolList:
 
 
 async def listed_tools(server: str, client: Any) -> ToolList:
-    """Asks a client of the SDK for all tools of a server, page by page. Raises what the SDK raises."""
+    """Lists all tools of a server with a client of the SDK, page by page. Raises what the SDK raises."""
     found = ToolList(server)
     page = await client.list_tools(cursor=None)
     found.add(page.tools)

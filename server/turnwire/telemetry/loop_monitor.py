@@ -1,7 +1,7 @@
-"""Measures how late the event loop runs, and reports what blocks it.
+"""Measures the delay of the event loop, and reports what blocks it.
 
 A timer on the loop measures its own delay: while one callback runs, every other turn and call waits. A thread takes the
-stack of the loop's thread when the timer is overdue, because afterwards it is no longer known what blocked it.
+stack of the loop's thread when the timer is overdue, because the cause is no longer known afterwards.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from typing import NamedTuple
 import structlog
 
 TICK_SECONDS = 0.1
-"""Longest interval between two measurements of the delay. Each wakes the process, which costs more than measuring."""
+"""Maximum interval between two measurements. Each wakes the process, which costs more than the measurement."""
 
 TICKS_OF_LIMIT = 4
-"""Number of measurements within the time from which a stall is reported: a callback that begins between two
+"""Number of measurements within the time from which a stall is reported. A callback that begins between two
 measurements seems shorter than it is, by at most the time between them."""
 
 LOG_INTERVAL_SECONDS = 1.0
@@ -31,21 +31,22 @@ log = structlog.get_logger()
 
 
 class _Stall(NamedTuple):
-    """The loop was blocked, and runs again."""
+    """A time in which the loop was blocked."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     """CPU time of the loop's thread meanwhile: less when it waited for the interpreter or for a processor."""
     where: str = ""
-    """Its stack; "" when the thread could not take it, as during a function that keeps the interpreter."""
+    """The stack of the loop's thread; "" when it could not be taken, as during a function that keeps the interpreter.
+    """
 
 
 class LoopMonitor:
     """Measures one event loop: `start` on it, then `stop` on it.
 
-    `_due` is when the timer should run; the loop sets it. `_seen` is the `_due` of the last stall that the thread saw,
-    and its stack. Each is one reference, which needs no lock. All else is used on the loop. The thread ends at `stop`,
-    and with the process in any case.
+    `_due` is the time at which the timer should run; the loop sets it. `_seen` is the `_due` of the last stall that the
+    thread saw, and its stack. Each is one reference, which needs no lock. Everything else is used on the loop. The
+    thread ends at `stop`, and with the process in any case.
     """
 
     def __init__(self, stuck_seconds: float, on_delay: Callable[[float], None] = lambda _: None) -> None:
@@ -62,11 +63,11 @@ class LoopMonitor:
         self._stopped = threading.Event()
         self._seen = (0.0, "")
         self._stalls, self._longest = 0, _Stall()
-        """Those since the last line."""
+        """The stalls since the last line."""
         self._may_write_at = 0.0
 
     def start(self) -> None:
-        """Begins to measure the running loop."""
+        """Starts to measure the running loop."""
         self._plan()
         if self._stuck_seconds:
             loop_thread = threading.get_ident()
@@ -74,7 +75,7 @@ class LoopMonitor:
             self._thread.start()
 
     def stop(self) -> None:
-        """Ends it, after a line about stalls that have not been reported. Idempotent."""
+        """Ends the measurement, after a line about stalls that have not been reported. Idempotent."""
         self._stopped.set()
         if self._timer is not None:
             self._timer.cancel()

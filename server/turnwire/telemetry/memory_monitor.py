@@ -1,7 +1,7 @@
 """Compares the memory of the process with its limit, and reports when too little is left for new work.
 
-The memory is what the machine gives to the process (resident memory). `memory_limit` compares the configured limit with
-that of the control group: all that is a part of `limits.max_memory_bytes` is a part of the lesser one.
+The measure is the memory that the process has from the machine (resident memory). `memory_limit` returns the lower one
+of the configured limit and that of the control group; the shares below are shares of it.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ CHECK_SECONDS = 0.1
 """Interval between readings of the memory, which take some microseconds."""
 
 HIGH_CHECK_SECONDS = 0.02
-"""Interval while pressure is high and not yet critical: a flood of large requests brings a gigabyte in a second."""
+"""Interval while pressure is high and not yet critical: a flood of large requests can take a gigabyte in a second."""
 
 EXHAUSTED_SHARE = 0.95
-"""Memory is exhausted from this share of the limit on: whatever is free soon, new work may come first."""
+"""Memory is exhausted from this share of the limit on: new work may take memory before any is freed."""
 
 CRITICAL_SHARE, RECOVERED_SHARE = 0.7, 0.65
-"""Memory pressure is critical from the first share of the limit on, and until it is below the second one. What comes
-between two looks, and what was let in before, takes the rest."""
+"""Memory pressure is critical from the first share of the limit on, and until it is below the second one. The rest is
+for work that arrives between two readings, and for work that was accepted before."""
 
 HIGH_SHARE = 0.6
-"""Memory pressure is high from this share of the limit on: caches are dropped, so that few callers need to be
-refused."""
+"""Memory pressure is high from this share of the limit on: caches are dropped, so that few callers have to be rejected.
+"""
 
 TRIM_SECONDS = 0.3
 """Minimum interval between cache evictions, each followed by a request to the allocator to return free memory."""
 
 CGROUP_SHARE = 0.9
-"""Share of the limit of a control group that is used: files in the page cache count for it too."""
+"""Share of the limit of a control group that is used: files in the page cache also count."""
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _STATM = Path("/proc/self/statm")
@@ -44,21 +44,21 @@ log = structlog.get_logger()
 
 
 class OnMemory(Protocol):
-    """Learns the memory at each look."""
+    """Receives the memory that is left, at each reading."""
 
     def __call__(self, room: int, *, is_critical: bool, is_exhausted: bool) -> None:
         """Called on the event loop.
 
         Args:
-            room: Bytes that are left until memory is critical; negative beyond.
-            is_critical: Whether it is, and until there is enough again.
-            is_exhausted: Whether the process has nearly as much as it may.
+            room: Bytes that are left until memory is critical; negative beyond that.
+            is_critical: Whether memory is critical, or was and has not recovered.
+            is_exhausted: Whether memory is exhausted.
         """
         ...
 
 
 class MemoryMonitor:
-    """Looks at the memory of this process again and again: `start`, then `aclose`."""
+    """Reads the memory of this process at intervals: `start`, then `aclose`."""
 
     def __init__(
         self,
@@ -69,9 +69,10 @@ class MemoryMonitor:
     ) -> None:
         """Args:
         max_bytes: Memory limit of the process.
-        on_look: Called at each look.
-        give_up: Called on the loop while there is little memory: drops what can be made again.
-        read_bytes: Returns what the process has, or None if the system does not tell; by default `resident_bytes`.
+        on_look: Called at each reading.
+        give_up: Called on the loop while there is little memory: drops what can be rebuilt.
+        read_bytes: Returns the memory of the process, or None if the system does not report it; by default
+            `resident_bytes`.
         """
         self._max_bytes = max_bytes
         self._on_look = on_look
@@ -79,14 +80,14 @@ class MemoryMonitor:
         self._read_bytes = read_bytes or resident_bytes
         self._task: asyncio.Task[None] | None = None
         self._trimming: asyncio.Future[None] | None = None
-        """No look waits for it: it takes long on a busy machine, and memory grows meanwhile."""
+        """No reading waits for it: it takes long on a busy machine, and memory grows meanwhile."""
         self._trimmed_at = float("-inf")
         self.is_short = False
         self._resident = 0
-        """Bytes at the last look; 0 on systems that do not tell."""
+        """Bytes at the last reading; 0 on systems that do not report them."""
 
     def start(self) -> None:
-        """Begins to look. On systems that do not tell how much memory a process has, it has nothing at each look."""
+        """Starts the readings. On systems that do not report the memory of a process, each reading is 0."""
         self._task = asyncio.create_task(self._run(), name="memory monitor")
 
     async def aclose(self) -> None:
@@ -99,7 +100,7 @@ class MemoryMonitor:
             await self._trimming
 
     def check(self) -> None:
-        """Looks at the memory once. Where it cannot be read, all stays as it was."""
+        """Reads the memory once. Where it cannot be read, nothing changes."""
         if (resident := self._read_bytes()) is None:
             resident = self._resident
         self._resident = resident
@@ -110,7 +111,7 @@ class MemoryMonitor:
             log.warning(name, resident_bytes=resident, max_bytes=self._max_bytes)
         room = int(self._max_bytes * CRITICAL_SHARE) - resident
         self._on_look(room, is_critical=is_short, is_exhausted=resident >= self._max_bytes * EXHAUSTED_SHARE)
-        # what is ended because memory has become critical is free by the next look
+        # work that is ended because memory is critical has freed its memory by the next reading
         if resident >= self._max_bytes * HIGH_SHARE and not has_changed:
             self._trim()
 
@@ -119,7 +120,7 @@ class MemoryMonitor:
             await asyncio.sleep(HIGH_CHECK_SECONDS if self._is_nearly_critical() else CHECK_SECONDS)
             try:
                 self.check()
-            except Exception as error:  # of what it calls; without further looks nothing would bound the memory
+            except Exception as error:  # of its callbacks; without further readings nothing would limit the memory
                 log.error("memory_not_checked", exc_info=error)
 
     def _is_nearly_critical(self) -> bool:
@@ -134,7 +135,9 @@ class MemoryMonitor:
 
 
 def memory_limit(max_bytes: int) -> int:
-    """Returns the memory limit of this process: `max_bytes`, or less if its control group has less."""
+    """Returns the memory limit of this process: `max_bytes`, or `CGROUP_SHARE` of its control group's limit if that is
+    lower.
+    """
     limit = cgroup_bytes()
     return max_bytes if limit is None else min(max_bytes, int(limit * CGROUP_SHARE))
 
@@ -148,19 +151,21 @@ def resident_bytes() -> int | None:
 
 
 def trim() -> None:
-    """Returns memory that the allocator keeps to the system, where it can (glibc). Takes some ms for each gigabyte."""
+    """Returns free memory of the allocator to the system, where it can (glibc). Takes some milliseconds per
+    gigabyte.
+    """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def cgroup_bytes(proc: Path = Path("/proc/self/cgroup"), root: Path = _CGROUPS) -> int | None:
-    """Returns the least memory limit of the control groups of this process, of version 1 or 2; None without one."""
+    """Returns the lowest memory limit of the control groups of this process, of version 1 or 2; None without one."""
     try:
         lines = proc.read_text().splitlines()
     except OSError:
         return None
     found = []
-    for line in lines:  # number, controllers, place
+    for line in lines:  # number, controllers, path
         _, controllers, place = line.split(":", 2)
         top, name = (root, "memory.max") if not controllers else (root / "memory", "memory.limit_in_bytes")
         folder = top / place.strip("/")

@@ -1,4 +1,4 @@
-"""Hands each report to several observers."""
+"""Passes each report to several observers."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ log = structlog.get_logger()
 
 
 class Observers(Observer):
-    """Several observers as one. An observer that fails is logged and disturbs neither the others nor the work."""
+    """Several observers as one. An observer that fails is logged and affects neither the others nor the work."""
 
     def __init__(self, *observers: Observer) -> None:
         """Takes the observers; each report reaches them in this order."""

@@ -1,4 +1,4 @@
-"""Puts together what observes one server: log lines, monitors of its loop and memory and, if configured, metrics."""
+"""Sets up the observation of one server: log lines, monitors of its loop and memory and, if configured, metrics."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class Observation(NamedTuple):
-    """A server is observed."""
+    """The observation of a server."""
 
     observer: Observer
     """Receives the reports of all parts."""
@@ -41,14 +41,13 @@ async def observing(
     """Observes a server while the context is open: from before its other parts start until they have stopped.
 
     Args:
-        config: The whole configuration.
-        read: Returns how much the server has to do; called on the loop, must not raise.
-        on_memory: Called on the loop at each look at the memory.
-        give_up: Called on the loop again and again while memory pressure is high or critical: drops what can be made
-            again.
+        config: The complete configuration.
+        read: Returns the server's pending work; called on the loop, must not raise.
+        on_memory: Called on the loop at each reading of the memory.
+        give_up: Called on the loop repeatedly while memory pressure is high or critical: drops what can be rebuilt.
 
     Raises:
-        OSError: the address of the metrics is taken.
+        OSError: the address of the metrics is in use.
     """
     async with contextlib.AsyncExitStack() as stack:
         lines = LogLines({name: address_of(one) for name, one in config.providers.items()})
@@ -67,7 +66,7 @@ async def observing(
 
 @contextlib.asynccontextmanager
 async def _metrics(config: Config, read: Callable[[], Readings], lines: Observer) -> AsyncIterator[Observation]:
-    # their import takes a noticeable part of a start, which servers without metrics save
+    # importing them takes a noticeable part of a start, which servers without metrics save
     from turnwire.telemetry.metrics.counting import Counting  # noqa: PLC0415
     from turnwire.telemetry.metrics.instruments import Instruments  # noqa: PLC0415
     from turnwire.telemetry.metrics.labels import ModelLabels  # noqa: PLC0415

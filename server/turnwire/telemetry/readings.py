@@ -4,17 +4,17 @@ from msgspec import Struct
 
 
 class Readings(Struct, frozen=True):
-    """Numbers that are looked at, not counted."""
+    """Numbers of the present, which are read when needed and not counted."""
 
     running: int
-    """Turns that run, the waiting ones included."""
+    """Running turns, waiting ones included."""
     waiting: int
     """Running turns that wait for a person or for a tool of the client."""
     queued: int
     """Messages that wait behind a running turn."""
     watchers: int
-    """Event streams that are open."""
+    """Open event streams."""
     calls: int = 0
-    """Calls that run, open streams included, of all listeners."""
+    """Running calls of all listeners, open streams included."""
     is_memory_short: bool = False
-    """Whether new work is refused for want of memory."""
+    """Whether new work is rejected because memory is short."""

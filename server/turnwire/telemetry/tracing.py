@@ -26,10 +26,10 @@ from turnwire.config.sections import TracingConfig
 from turnwire.ports.telemetry.tracing import Attributes, Span, SpanKind, TracedSpan, Tracer, current_span
 
 FLUSH_SECONDS = 1.0
-"""Longest time that the stop of the server may wait for the last spans to be sent."""
+"""Maximum time that the stop of the server waits for the last spans to be sent."""
 
 REPORT_SECONDS = 60.0
-"""Shortest time between two log lines about spans that could not be sent."""
+"""Minimum interval between two log lines about spans that could not be sent."""
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 """Reads the header `traceparent` (W3C Trace Context)."""
@@ -45,15 +45,15 @@ log = structlog.get_logger()
 
 @contextlib.asynccontextmanager
 async def tracing(config: TracingConfig) -> AsyncIterator[Tracer]:
-    """Gives the tracer while the context is open. Leaving it sends what waits, within `FLUSH_SECONDS`.
+    """Yields the tracer while the context is open. Leaving it sends the waiting spans, within `FLUSH_SECONDS`.
 
     Spans wait in a queue of bounded size for a thread that sends them; a full queue drops the oldest. The event loop
     never waits for the collector.
 
     Raises:
-        RuntimeError: a variable of OpenTelemetry has a bad value.
+        RuntimeError: a variable of OpenTelemetry has an invalid value.
     """
-    # its lines would come with each batch; `_ReportingExporter` writes one a minute instead
+    # the SDK logs each failed batch; `_ReportingExporter` writes one line per minute instead
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     try:
         exporter = _ReportingExporter(OTLPSpanExporter(endpoint=config.endpoint or None))
@@ -69,7 +69,7 @@ async def tracing(config: TracingConfig) -> AsyncIterator[Tracer]:
 
 
 def tracer_provider(config: TracingConfig) -> TracerProvider:
-    """Returns a provider without processors. Keys with their default are taken from the variables OTEL_*."""
+    """Returns a provider without processors. Settings that have their default are read from the variables OTEL_*."""
     own = Resource({"service.name": "turnwire", "service.version": __version__})
     resource = own.merge(OTELResourceDetector().detect())
     if config.service_name:
@@ -116,7 +116,7 @@ class OtelSpan(TracedSpan):
 
     @property
     def context(self) -> Context:
-        """Where spans below this one begin."""
+        """The parent context for spans below this one."""
         return trace.set_span_in_context(self._span, Context())
 
     @property
@@ -157,7 +157,7 @@ class OtelSpan(TracedSpan):
 
 
 def _context(parent: str | None) -> Context:
-    """Returns the place of a new span: below the parent, else below the current span, else at the start of a trace."""
+    """Returns the parent context of a new span: the given parent, else the current span, else none."""
     if parent is not None:
         return _PROPAGATOR.extract({"traceparent": parent}, Context())
     current = current_span()
@@ -165,7 +165,9 @@ def _context(parent: str | None) -> Context:
 
 
 class _ReportingExporter(SpanExporter):
-    """Sends spans through another exporter, and logs now and then how many could not be sent. Used on one thread."""
+    """Sends spans through another exporter, and logs at intervals the number of spans that could not be sent. Used on
+    one thread.
+    """
 
     def __init__(self, exporter: SpanExporter, clock: Callable[[], float] = time.monotonic) -> None:
         self._exporter = exporter
@@ -185,14 +187,14 @@ class _ReportingExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Makes a running export give up. Idempotent."""
+        """Makes a running export stop. Idempotent."""
         if not self._is_shut_down:
             self._is_shut_down = True
             self._exporter.shutdown()
 
 
 async def _stop(provider: TracerProvider, exporter: _ReportingExporter) -> None:
-    """Sends what waits. Spans that are not sent within `FLUSH_SECONDS` are lost.
+    """Sends the waiting spans. Spans that are not sent within `FLUSH_SECONDS` are lost.
 
     The thread that sends is a daemon, because the interpreter waits for others when it ends.
     """

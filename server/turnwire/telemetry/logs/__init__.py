@@ -1,1 +1,1 @@
-"""Log lines: their form, what turns and model calls tell, and how they get out."""
+"""Log lines: their form, those of turns and model calls, and their output."""

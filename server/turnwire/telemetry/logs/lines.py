@@ -1,7 +1,7 @@
-"""The log lines of turns and model calls, made of the server's reports.
+"""The log lines of turns and model calls, made from the server's reports.
 
-No line holds content: neither prompts, answers nor a provider's own words. Names that callers or providers chose are
-cut and made printable.
+No line has content: neither prompts, answers nor a provider's own words. Names that callers or providers chose are
+truncated and made printable.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from turnwire.domain.text import one_line
 from turnwire.ports.telemetry.observer import ModelCallEnd, Observer
 
 MAX_NAME_CHARS = 128
-"""Longest name in a line."""
+"""Maximum length of a name in a line."""
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ class LogLines(Observer):
         self._addresses = addresses
 
     def turn_ended(self, turn: Turn, first_output_seconds: float | None) -> None:
-        """Writes `turn`: what the turn did and used."""
+        """Writes `turn`: the results of the turn and its usage."""
         usage = turn.usage or Usage()
         ran = turn.ended_at - turn.started_at if turn.ended_at and turn.started_at else None
         log.info(
@@ -51,7 +51,7 @@ class LogLines(Observer):
         )
 
     def model_call_ended(self, call: ModelCallEnd) -> None:
-        """Writes `model_call_failed` if it did: who failed, how, and what follows."""
+        """Writes `model_call_failed` for a failed call: the provider, the error and what follows."""
         if call.failure is None:
             return
         delay, fallback = call.retry_delay, call.fallback

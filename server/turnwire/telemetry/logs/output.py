@@ -1,7 +1,7 @@
 """The destination of log lines: a bounded queue, from which a thread writes them to a descriptor.
 
-A pipe without a reader, a terminal that was stopped, a reader that is gone or a full disk must neither fail a call nor
-block the event loop.
+A pipe without a reader, a stopped terminal, a closed reader or a full disk must neither fail a call nor block the event
+loop.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ MAX_WAITING_LINES = 4096
 """Maximum unwritten lines. Further lines are lost, and counted."""
 
 CLOSE_SECONDS = 1.0
-"""Time that the end waits for lines to be read."""
+"""Maximum time that `close` waits for lines to be read."""
 
 COLLECT_SECONDS = 0.02
-"""Time that the thread rests between two writes: each time that it wakes, the event loop has to wait for it."""
+"""Pause of the thread between two writes: each time that it wakes, the event loop has to wait for it."""
 
 log = structlog.get_logger()
 
@@ -36,7 +36,7 @@ class LogOutput(logging.Handler):
         self._descriptor = descriptor
         self._lost = 0
         self._losing = threading.Lock()  # guards `_lost`
-        # a daemon: a reader that never comes does not keep the process
+        # a daemon: a reader that never reads does not keep the process alive
         self._writer = threading.Thread(target=self._write_all, name="log", daemon=True)
         self._writer.start()
 
@@ -51,11 +51,11 @@ class LogOutput(logging.Handler):
         """Takes a record of `logging`."""
         try:
             self.write(self.format(record))
-        except Exception:  # as each handler of `logging` has it
+        except Exception:  # as in each handler of `logging`
             self.handleError(record)
 
     def take_lost(self) -> int:
-        """Returns how many lines were lost since the last call."""
+        """Returns the number of lines that were lost since the last call."""
         with self._losing:
             lost, self._lost = self._lost, 0
         return lost
@@ -65,13 +65,13 @@ class LogOutput(logging.Handler):
         return os.isatty(self._descriptor)
 
     def close(self) -> None:
-        """Waits a moment until the remaining lines are written, and drops the rest. Idempotent."""
+        """Waits at most `CLOSE_SECONDS` until the remaining lines are written, and drops the rest. Idempotent."""
         self._lines.put_nowait(None)
         self._writer.join(CLOSE_SECONDS)
         super().close()
 
     def _write_all(self) -> None:
-        """Writes all that waits at once, until `close`."""
+        """Writes all waiting lines together, repeatedly until `close`."""
         is_open = True
         while is_open:
             lines = [self._lines.get()]
@@ -89,7 +89,7 @@ class LogOutput(logging.Handler):
                 data = data[os.write(self._descriptor, data) :]
             except BlockingIOError:  # another process has made it non-blocking
                 select.select([], [self._descriptor], [])
-            except OSError:  # the reader is gone, or the disk is full
+            except OSError:  # the reader has closed, or the disk is full
                 self._lose(data.count(b"\n"))
                 return
         if self._lines.empty() and (lost := self.take_lost()):

@@ -3,9 +3,11 @@
 Turnwire's own code logs through `structlog.get_logger()` with facts as keywords, and never logs prompts, answers, tool
 output, file content or keys. Libraries log through `logging`. Only their warnings and errors are written, whatever
 their level: at DEBUG, SDKs write whole requests and aiosqlite whole statements with their values. For the same reason,
-tracebacks omit the values of local variables. Clients bring some of those lines about, so each library has few in a
-second: gRPC writes a traceback for each call that is cut off while it is answered. That a client left just before its
-call ended is no error, and our own line about the call tells its end; gRPC's is left out.
+tracebacks omit the values of local variables.
+
+Clients can cause some of these lines, so the lines of each library are limited per second: gRPC writes a traceback for
+each call that is cut while it is answered. A client that leaves just before its call ends is not an error, and our own
+line about the call reports its end; gRPC's line is left out.
 """
 
 import logging
@@ -40,7 +42,7 @@ def configure_logging(
     Args:
         level: The lowest level of Turnwire's own lines to write. For libraries it is at least WARNING.
         format: "json" writes one object per line with `time` (ISO 8601, UTC), `level` and `event`; "text" is readable.
-        output: Where lines go; None is standard error, whose reader can hold up the process.
+        output: The destination of lines; None is standard error, whose reader can block the process.
         clock: In seconds.
     """
     stream = sys.stderr if output is None else output
@@ -64,13 +66,13 @@ def configure_logging(
 
 
 def _tells_more_than_a_client_that_left(record: logging.LogRecord) -> bool:
-    """Returns whether a line is not about the status of a call that gRPC could not send any more."""
+    """Returns whether a line is not about the status of a call that gRPC could no longer send."""
     error = record.exc_info[0] if record.exc_info else None
     return error is None or error.__name__ != "ExecuteBatchError"
 
 
 class _FewLines(logging.Filter):
-    """Lets ten lines of each library through in each second; the next one tells how many were left out."""
+    """Passes ten lines of each library in each second; the next line that passes has the number of lines left out."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()
@@ -117,7 +119,9 @@ def _add_logger(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> 
 
 
 def _in_print(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escapes what would move a terminal's cursor, break a line or cannot be encoded: errors quote foreign text."""
+    """Escapes characters that would move a terminal's cursor, break a line or cannot be encoded: errors quote foreign
+    text.
+    """
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             kept = "\n" if key == "exception" else ""

@@ -24,7 +24,7 @@ class Counting(Observer):
         self._models = models
         self._sources = frozenset((*tool_sources, CLIENT_TOOLS))
         self._tenants = TenantLabels()
-        # looking a series up by its labels takes longer than counting, and every call does it
+        # looking up a series by its labels takes longer than counting, and every call does it
         self._in_flight = cache(instruments.rpc_in_flight.labels)
         self._requests = cache(instruments.rpc_requests.labels)
         self._durations = cache(instruments.rpc_duration.labels)
@@ -44,7 +44,7 @@ class Counting(Observer):
         self._instruments.turns_started.inc()
 
     def turn_ended(self, turn: Turn, first_output_seconds: float | None) -> None:
-        """Counts a turn that ended; one that was dropped while it waited has no duration."""
+        """Counts a turn that ended. One that was dropped while it waited has no duration."""
         reason = str(turn.finish_reason or OTHER)
         self._instruments.turns_ended.labels(reason, *self._tenant(turn)).inc()
         if turn.started_at is not None and turn.ended_at is not None:
@@ -107,7 +107,7 @@ class Counting(Observer):
         instruments.commit_duration.observe(batch.longest_seconds)
 
     def watcher_fell_behind(self) -> None:
-        """Counts it."""
+        """Counts a watcher that fell behind."""
         self._instruments.watcher_lags.inc()
 
     def _tenant(self, turn: Turn) -> tuple[str, ...]:

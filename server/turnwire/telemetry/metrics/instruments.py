@@ -1,4 +1,4 @@
-"""All metrics of the server, in a registry of their own. docs/reference/metrics.md is made of them."""
+"""All metrics of the server, in a registry of their own. docs/reference/metrics.md is generated from them."""
 
 import platform
 from typing import Literal, NamedTuple
@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 import turnwire
 
 _QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds of what the server does itself."""
+"""Buckets in seconds for what the server does itself."""
 
 _SLOW = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
-"""Seconds of what models, tools and people do."""
+"""Buckets in seconds for what models, tools and people do."""
 
 _DELAYS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
@@ -35,7 +35,7 @@ class Instruments:
 
     def __init__(self, *, by_tenant: bool = False) -> None:
         """Args:
-        by_tenant: Gives what turns did and used a label for the tenant.
+        by_tenant: Adds a label for the tenant to the metrics of turns.
         """
         self.registry = CollectorRegistry()
         self.families: list[Family] = []

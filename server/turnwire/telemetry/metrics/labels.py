@@ -9,20 +9,20 @@ OTHER = "other"
 """Stands for all values that have no series of their own."""
 
 MAX_CHARS = 100
-"""Longest value."""
+"""Maximum length of a value."""
 
 MAX_MODELS = 50
-"""Models that get series though the configuration does not name them: callers may name any model."""
+"""Maximum models outside the configuration that get series: callers may name any model."""
 
 MAX_TENANTS = 200
-"""Tenants that get series."""
+"""Maximum tenants that get series."""
 
 
 class ModelLabels:
     """Provider and model as labels.
 
-    A model that the configuration does not name gets series only once it has answered, so a caller who invents names
-    makes no series.
+    A model outside the configuration gets series only once it has answered, so a caller who invents names creates no
+    series.
     """
 
     def __init__(self, providers: Iterable[str], models: Iterable[ModelRef]) -> None:
@@ -44,10 +44,10 @@ class ModelLabels:
 
 
 class TenantLabels:
-    """Tenants as labels, the first ones that come."""
+    """Tenants as labels. The first `MAX_TENANTS` get series."""
 
     def __init__(self) -> None:
-        """Knows no tenant yet."""
+        """Starts without tenants."""
         self._known: set[str] = set()
 
     def of(self, tenant: str) -> str:

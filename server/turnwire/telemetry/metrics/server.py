@@ -1,7 +1,7 @@
 """Serves the metrics over HTTP with the server of prometheus_client, on threads.
 
 A scrape needs one short callback of the event loop, and works without it while the loop is blocked. The server is for a
-private address: it bounds neither connections nor requests.
+private address: it limits neither connections nor requests.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 READ_SECONDS = 1.0
-"""Time that a scrape waits for the event loop; while that is blocked, the last readings are shown again."""
+"""Maximum time that a scrape waits for the event loop. While the loop is blocked, the last readings are shown again."""
 
 
 class MetricsServer:
@@ -52,7 +52,7 @@ class MetricsServer:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # no second series for when each began
 
     def start(self, host: str, port: int) -> str:
-        """Binds the address and begins to answer.
+        """Binds the address and starts to answer.
 
         Args:
             host: A name or an address.
@@ -79,7 +79,7 @@ class MetricsServer:
             (server, thread), self._running = self._running, None
             stopping = asyncio.create_task(asyncio.to_thread(server.shutdown))
             with contextlib.suppress(OSError):
-                server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which looks for its end twice a second
+                server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which checks for its end twice a second
             await stopping
             server.server_close()
             thread.join()

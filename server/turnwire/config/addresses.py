@@ -1,4 +1,4 @@
-"""Addresses that the server listens on, and those of others."""
+"""Addresses that the server listens on, and addresses of other servers."""
 
 import ipaddress
 import re
@@ -14,7 +14,7 @@ def host_and_port(listen: str) -> tuple[str, int]:
 
 
 def host_with_port(host: str, port: int) -> str:
-    """Returns an address as `host_and_port` reads it."""
+    """Returns an address in the form that `host_and_port` reads."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -38,7 +38,7 @@ def is_http_address(text: str) -> bool:
 
 
 def has_host(address: str) -> bool:
-    """Returns whether an address has a host that can be read, and no port or one from 1 to 65535."""
+    """Returns whether an address has a readable host, and either no port or one from 1 to 65535."""
     try:
         parts = urlsplit(address)
         return bool(parts.hostname) and parts.port != 0

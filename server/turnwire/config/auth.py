@@ -1,4 +1,4 @@
-"""Reads TLS and authentication from a configuration, and refuses addresses that would be open to other machines."""
+"""Reads TLS and authentication from a configuration, and rejects addresses that would be open to other machines."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ def read_auth(document: Document) -> AuthConfig:
         if method in auth.methods and getattr(auth, method) is None:
             raise document.error(f"auth.{method}", f'is required, because auth.methods has "{method}"')
     if auth.mtls is not None and "client_ca" not in document.table("tls"):
-        raise document.error("auth.mtls", "needs tls.client_ca, whose certificates it takes")
+        raise document.error("auth.mtls", "needs tls.client_ca, whose certificates it accepts")
     if auth.mtls is not None and auth.mtls.subject == "first_alternative_name":
         for holder in auth.mtls.holders:
             if holder.partition(":")[0] not in NAME_KINDS:
@@ -86,7 +86,7 @@ def check_open_addresses(
 
 
 def missing_protection(listen: str, tls: TlsConfig, auth: AuthConfig) -> tuple[str, ...]:
-    """Returns the keys that an address within reach of other machines lacks; empty for any other address, and ""."""
+    """Returns the keys that an address within reach of other machines lacks; empty for other addresses, and for ""."""
     if not listen or not is_open(listen):
         return ()
     return (*(("tls.cert", "tls.key") if tls.cert is None else ()), *(() if auth.methods else ("auth.methods",)))

@@ -1,4 +1,4 @@
-"""Reads how a server is one of several nodes on one database."""
+"""Reads the section that makes a server one of several nodes on one database."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def read_cluster(document: Document, storage: StorageConfig) -> ClusterConfig:
                 raise document.error(f"cluster.{name}", "has no effect without cluster.listen")
         return cluster
     if not storage.url:
-        raise document.error("cluster.listen", "needs storage.url: nodes share a database of PostgreSQL")
+        raise document.error("cluster.listen", "needs storage.url: nodes share a PostgreSQL database")
     files = {name: getattr(cluster, name) for name in ("cert", "key", "ca")}
     for name, file in files.items():
         if file is None and any(files.values()):
@@ -30,7 +30,7 @@ def read_cluster(document: Document, storage: StorageConfig) -> ClusterConfig:
     if cluster.advertise:
         cluster = replace(cluster, advertise=_address(document, "advertise", cluster.advertise))
     elif not cluster.listen.startswith("unix:") and host_and_port(cluster.listen)[0] in _ANY_HOST:
-        raise document.error("cluster.advertise", f"is required, because nobody can connect to {cluster.listen}")
+        raise document.error("cluster.advertise", f"is required, because no other node can connect to {cluster.listen}")
     if cluster.ca is None and is_open(cluster.listen):
         problem = f"other machines can reach {cluster.listen}, so it needs cluster.cert, cluster.key and cluster.ca"
         raise document.error("cluster.listen", f"{problem}; otherwise listen on 127.0.0.1 or a Unix socket")
@@ -38,7 +38,7 @@ def read_cluster(document: Document, storage: StorageConfig) -> ClusterConfig:
 
 
 def _address(document: Document, name: str, address: str) -> str:
-    """Returns an address, of a Unix socket with its absolute path."""
+    """Returns an address; that of a Unix socket gets its absolute path."""
     key = f"cluster.{name}"
     if address.startswith("unix:") and address.removeprefix("unix:").strip():
         return f"unix:{document.path(key, Path(address.removeprefix('unix:')))}"

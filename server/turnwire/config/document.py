@@ -35,8 +35,8 @@ KEY_OF_OVERRIDE = {
     "--db": ("storage", "path"),
     "--web": ("web", "listen"),
 }
-"""Later entries win. Other TURNWIRE_ variables are ignored, because Kubernetes sets some, such as TURNWIRE_PORT, for a
-service named turnwire."""
+"""Later entries take precedence. Other TURNWIRE_ variables are ignored, because Kubernetes sets some, such as
+TURNWIRE_PORT, for a service named turnwire."""
 
 Section = TypeVar("Section")
 
@@ -45,7 +45,7 @@ class ConfigError(Exception):
     """The configuration is invalid. The message names the file or variable, and the key."""
 
     def __init__(self, message: str, *, key: str = "", source: str = "", problem: str = "") -> None:
-        """Takes the message, and its parts where one key is the reason."""
+        """Takes the message, and its parts where it concerns a single key."""
         super().__init__(message)
         self.key = key
         self.source = source
@@ -105,31 +105,34 @@ class Document:
         """Returns the absolute path. A path in the file is relative to its folder, others to the working directory.
 
         Raises:
-            ConfigError: no file can have this path: its `~` names no user, a name is too long, or it holds a zero byte.
+            ConfigError: no file can have this path: the user of its `~` does not exist, a name is too long, or it has a
+                zero byte.
         """
         try:
             path = path.expanduser()
         except RuntimeError:
-            raise self.error(key, f"{path.parts[0]} is nobody's home folder on this machine") from None
+            raise self.error(key, f"{path.parts[0]} names a user who does not exist on this machine") from None
         from_file = self._file is not None and key not in self._overridden_by
         path = (self._file.parent / path if from_file and self._file else path).absolute()
         try:
             path.stat()
         except ValueError:
-            raise self.error(key, "holds a zero byte, which no path may have") from None
+            raise self.error(key, "has a zero byte, which no path may have") from None
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 raise self.error(key, "is longer than a path, or a name in it, may be") from None
         return path
 
     def folder(self, key: str, path: Path) -> Path:
-        """Returns the absolute path of a folder as `path` does. Raises ConfigError also when it is none, or hidden."""
+        """Returns the absolute path of a folder as `path` does. Raises ConfigError also when it is not a folder or
+        cannot be read.
+        """
         path = self.path(key, path)
         try:
             is_folder = stat.S_ISDIR(path.stat().st_mode)
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
-                raise self.error(key, f"{path} cannot be looked at: {error.strerror}") from None
+                raise self.error(key, f"{path} cannot be read: {error.strerror}") from None
             is_folder = False
         if not is_folder:
             raise self.error(key, f"{path} is not a folder")
@@ -141,15 +144,15 @@ class Document:
         return self._file
 
     def source(self, key: str) -> str:
-        """Returns where the value of a key in a section comes from: a variable or option, "file" or "default"."""
+        """Returns the source of the value of a key in a section: a variable or option, "file" or "default"."""
         section, _, name = key.partition(".")
         return self._overridden_by.get(key) or ("file" if name in self.table(section) else "default")
 
     def remove(self, key: str) -> tuple[str, ...]:
-        """Removes the value of a key, or the table that should hold it, so that the rest can be read.
+        """Removes the value of a key, or the table that should have it, so that the rest can be read.
 
         Returns:
-            The names that lead to what was removed; empty when no part of it exists.
+            The path of keys to the removed value; empty when no part of it exists.
         """
         holder: dict[str, Any] | None = None
         table: object = self._tables

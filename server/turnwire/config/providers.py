@@ -115,7 +115,7 @@ def _model(
 ) -> tuple[ModelRef, ModelSettings]:
     key = f'models."{text}"'
     if isinstance(table, dict) and table and all(isinstance(value, dict) for value in table.values()):
-        raise document.error(key, 'holds tables: a name with dots needs quotes, as in [models."provider/model-1.5"]')
+        raise document.error(key, 'has tables: a name with dots needs quotes, as in [models."provider/model-1.5"]')
     model = _ref(document, key, text, providers)
     if providers[model.provider_id].kind == "offline" and model.model_id not in {
         offline.model_id for offline in MODELS
@@ -132,5 +132,5 @@ def _ref(document: Document, key: str, text: str, providers: Mapping[str, Provid
         there = ", ".join(sorted(providers))
         vendor = BUILTIN_BY_VENDOR.get(provider_id)
         hint = f"; {provider_id} is there when {vendor.api_key_env} is set" if vendor else ""
-        raise document.error(key, f"{text!r} names no configured provider; there are: {there}{hint}")
+        raise document.error(key, f"{text!r} names no configured provider; configured are: {there}{hint}")
     return ModelRef(provider_id, model_id)

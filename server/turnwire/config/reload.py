@@ -1,4 +1,4 @@
-"""Which part of a configuration that is read again can take effect while the server runs."""
+"""Decides which parts of a newly read configuration can take effect while the server runs."""
 
 import msgspec
 from msgspec import Struct
@@ -9,7 +9,7 @@ _TAKEN = (
     *("default_model", "fallback_models", "host_messages", "providers", "provider_sources", "models", "agents"),
     *("permissions", "tenants", "quotas", "retries", "compaction", "titles", "written_roots"),
 )
-"""Fields that take effect for what begins from then on. `files.roots` does, too."""
+"""Fields that take effect for everything that begins later. So does `files.roots`."""
 
 _SECTIONS = (
     "server",
@@ -25,7 +25,7 @@ _SECTIONS = (
     "files",
     "mcp",
 )
-"""Sections that make what listens, stores, counts memory or runs as a process: each key needs a restart."""
+"""Sections for listeners, storage, memory limits and processes: each of their keys needs a restart."""
 
 _KEYS = {"default_model": "defaults.model", "fallback_models": "defaults.fallback_models"} | {
     "host_messages": "defaults.host_messages",
@@ -36,18 +36,18 @@ _KEYS = {"default_model": "defaults.model", "fallback_models": "defaults.fallbac
 
 
 class Reloaded(Struct, frozen=True):
-    """A configuration that takes the place of another while the server runs."""
+    """A configuration that replaces another one while the server runs."""
 
     config: Config
     """The configuration that is in effect from now on."""
     changed: tuple[str, ...]
-    """The changes that took effect: sections, or keys of sections of which the rest cannot change."""
+    """The changes that took effect: sections, or single keys of sections whose other keys cannot change."""
     needs_restart: tuple[str, ...]
-    """Keys that differ in the file, and keep what they were until the next start."""
+    """Keys that differ in the file, and keep their values until the next start."""
 
 
 def reloaded(old: Config, new: Config) -> Reloaded:
-    """Returns what is in effect when `new` was read while `old` was in effect."""
+    """Returns the configuration in effect when `new` is read while `old` is in effect."""
     taken = {name: getattr(new, name) for name in _TAKEN}
     changed = {_KEYS.get(name, name) for name in _TAKEN if getattr(old, name) != taken[name]}
     if old.files.roots != new.files.roots:

@@ -38,25 +38,25 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     listen: str = "127.0.0.1:50051"
     """Address to serve on: `host:port`, where port 0 selects a free port, `[ipv6]:port` or `unix:path`."""
     socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "0600"
-    """Mode of the file of a Unix socket, in octal digits; who may write to it may connect."""
+    """Mode of the file of a Unix socket, in octal digits; everyone with write access can connect."""
     socket_group: str = ""
-    """Its group, by name or number; empty: the system's choice."""
+    """Group of the socket, by name or number; empty: the system's choice."""
     max_message_bytes: Count = 16 * 2**20
-    """Largest request. gRPC refuses a larger one with RESOURCE_EXHAUSTED and no reason; a message may hold more."""
+    """Largest request. gRPC rejects a larger one with RESOURCE_EXHAUSTED and no reason; a message may have more."""
     max_connections: Count = 10_000
-    """Connections of gRPC; further ones are closed."""
+    """gRPC connections; further ones are closed."""
     max_list_bytes: Count = 4095 * 2**10
-    """Largest answer of `GetMessages` and `ListSessions` without `page_size`: older entries are left out, and one alone
-    is `ANSWER_TOO_LARGE`. The default stays below the 4 MiB that gRPC clients take."""
+    """Largest answer of `GetMessages` and `ListSessions` without `page_size`: older entries are left out, and a single
+    one is `ANSWER_TOO_LARGE`. The default stays below the 4 MiB that gRPC clients accept."""
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
     """Time for running requests when the server stops; then they are cancelled."""
     heartbeat_seconds: Seconds = 15.0
     """Silence after which a watcher gets a heartbeat."""
     insecure: bool = False
-    """True allows an address that other machines reach without TLS and authentication."""
+    """True allows an address that other machines can reach without TLS and authentication."""
 
     def socket_group_id(self) -> int | None:
-        """Returns the number of the socket's group; None for the one that the system chooses.
+        """Returns the number of the socket's group; None for the system's choice.
 
         Raises:
             KeyError: this machine has no group of that name.
@@ -67,19 +67,19 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class WebConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The web listener: Connect, gRPC-Web and JSON over HTTP, and the console. It uses `[tls]` and `[auth]` too."""
+    """The web listener: Connect, gRPC-Web and JSON over HTTP, and the console. It also uses `[tls]` and `[auth]`."""
 
     listen: str = ""
     """Address: `host:port`, where port 0 selects a free port, or `[ipv6]:port`; "" serves no HTTP."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of further web pages that may call, such as `https://app.example`; `"*"` allows all."""
     allowed_hosts: tuple[str, ...] = ()
-    """Further names by which a listener without TLS is called, without a port, such as `turnwire.example` ([which are
-    taken](../operate/web.md#which-pages-may-call)); `"*"` takes all, and then any page may call that has its name
-    resolve to this machine."""
+    """Further names by which a listener without TLS may be called, without a port, such as `turnwire.example` ([which
+    are accepted](../operate/web.md#which-pages-may-call)); `"*"` accepts all, and then any page whose name resolves to
+    this machine may call."""
     max_connections: Count = 10_000
-    """Connections; further ones are closed. At most half of the files that the process may open. TLS counts from the
-    end of its handshake."""
+    """Connections; further ones are closed. At most half of the files that the process may open. TLS connections count
+    from the end of their handshake."""
     insecure: bool = False
     """As `server.insecure`."""
 
@@ -92,8 +92,8 @@ class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: Path | None = None
     """The certificate's private key, not encrypted (PEM)."""
     client_ca: Path | None = None
-    """Authorities of client certificates (PEM): every client of the gRPC listener must then present one, health checks
-    too; those of the web listener never do."""
+    """Authorities of client certificates (PEM). Every client of the gRPC listener must then present a certificate, also
+    for health checks; clients of the web listener never do."""
 
 
 class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,8 +103,8 @@ class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ways to sign in, of which a call needs one: tokens of `turnwire token`, JSON web tokens (`[auth.jwt]`), client
     certificates (`[auth.mtls]`)."""
     tokens: Path | None = None
-    """An SQLite file for the tokens. Default: `turnwire-tokens.db` beside `turnwire.db`; with `storage.url` they are in
-    that database."""
+    """An SQLite file for the tokens. Default: `turnwire-tokens.db` next to `turnwire.db`; with `storage.url` they are
+    in that database."""
     jwt: JwtSettings | None = None
     """JSON web tokens."""
     mtls: MtlsSettings | None = None
@@ -115,14 +115,14 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Where conversations are stored."""
 
     path: Path = Path("turnwire.db")
-    """The SQLite file. With `url` only the folder of requests too large for memory."""
+    """The SQLite file. With `url` only the folder for requests that are too large for memory."""
     url: str = ""
     """PostgreSQL in place of the file: `postgresql://USER@HOST/DATABASE`; "" for none. The password is in PGPASSWORD or
     PGPASSFILE. Needs the extra `postgres`."""
     retained_events_per_session: Count = 10_000
-    """Newest events that a session keeps; for older ones a watcher gets `resync`."""
+    """Newest events that a session keeps; a watcher that needs older ones gets `resync`."""
     retained_events_days: Count = 30
-    """Days after which events are dropped; those of a turn that runs stay."""
+    """Days after which events are dropped; those of a running turn are kept."""
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -137,35 +137,35 @@ class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MetricsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where Prometheus reads the server's metrics: `http://ADDRESS/metrics`, without authentication."""
+    """The address at which Prometheus reads the server's metrics: `http://ADDRESS/metrics`, without authentication."""
 
     listen: str = ""
     """Address: `host:port` or `[ipv6]:port`; "" serves no metrics."""
     insecure: bool = False
-    """True allows an address that other machines reach."""
+    """True allows an address that other machines can reach."""
     by_tenant: bool = False
-    """True gives turns, tokens and cost a label with the tenant."""
+    """True adds a label with the tenant to turns, tokens and cost."""
 
 
 class TracingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Traces, sent to a collector as OTLP over HTTP with protobuf.
 
-    Needs the extra `otel` (docs/operate/install.md). A key with its default is taken from the variable of OpenTelemetry
-    that is named with it; [observe](../operate/observe.md#traces) has the other variables.
+    Needs the extra `otel` (docs/operate/install.md). A key with its default value uses the OpenTelemetry variable that
+    is named with it; [observe](../operate/observe.md#traces) has the other variables.
     """
 
     enabled: bool = False
     """Whether traces are recorded and sent."""
     endpoint: str = ""
-    """Address of the collector with its path, such as `http://127.0.0.1:4318/v1/traces`. "" takes
+    """Address of the collector with its path, such as `http://127.0.0.1:4318/v1/traces`. "" uses
     `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, else `OTEL_EXPORTER_OTLP_ENDPOINT`, else port 4318 of this machine."""
     service_name: str = ""
-    """Name of this server in the traces. "" takes `OTEL_SERVICE_NAME`, else `turnwire`."""
+    """Name of this server in the traces. "" uses `OTEL_SERVICE_NAME`, else `turnwire`."""
     sample_ratio: Share = 1.0
-    """Share of the traces that begin here and are recorded. 1.0 takes `OTEL_TRACES_SAMPLER`, else records all."""
+    """Share of the traces beginning here that are recorded. 1.0 uses `OTEL_TRACES_SAMPLER`, else records all."""
     content: bool = False
-    """Whether prompts, answers, arguments and results are part of the traces: who reads these can then read
-    conversations."""
+    """Whether prompts, answers, arguments and results are part of the traces: everyone who can read the traces can then
+    read conversations."""
 
 
 class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,7 +174,7 @@ class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     model: str = "offline/echo"
     """`PROVIDER/MODEL` that answers when neither message, session nor agent names a model."""
     fallback_models: tuple[str, ...] = ()
-    """Tried in this order when the provider of the chosen model does not answer."""
+    """Models that are used in this order when the provider of the chosen model does not answer."""
     builtin_providers: bool = True
     """False disables all providers that are not in the file."""
     host_messages: bool = True
@@ -210,15 +210,15 @@ class ClusterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     listen: str = ""
     """Address for calls of the other nodes: `host:port`, `[ipv6]:port` or `unix:path`; "" for a single server. Its
-    clients are trusted: where other machines reach it, it needs `cert`, `key` and `ca`."""
+    clients are trusted: where other machines can reach it, it needs `cert`, `key` and `ca`."""
     advertise: str = ""
-    """Address at which the other nodes reach this one, if it is not `listen`. The certificate is for this one."""
+    """Address at which the other nodes reach this one, if it is not `listen`. The certificate is for this address."""
     cert: Path | None = None
     """This node's certificate, for both ends of connections between nodes (PEM)."""
     key: Path | None = None
     """The certificate's private key, not encrypted (PEM)."""
     ca: Path | None = None
-    """Authority of the certificates of all nodes, and of nothing else (PEM)."""
+    """Authority of the certificates of all nodes, and of no others (PEM)."""
 
 
 SECTIONS: Mapping[str, type[Struct]] = {
@@ -304,7 +304,7 @@ def describe_error(key: str, error: msgspec.ValidationError, kind: type) -> tupl
 
 
 def _in_words(types: str) -> str:
-    """Returns msgspec's names of types in the words of the reference of the configuration; "null" is left out."""
+    """Returns msgspec's names of types in the words of the configuration reference; "null" is left out."""
     return " or ".join(_WORDS.get(name, name) for name in types.split(" | ") if name != "null")
 
 
@@ -317,7 +317,7 @@ def _hint(kind: object, path: str) -> object:
 
 
 def _struct(hint: object) -> type[Struct] | None:
-    """Returns the section that a type is, or holds."""
+    """Returns the section that a type is, or contains."""
     if isinstance(hint, type) and issubclass(hint, Struct):
         return hint
     return next(filter(None, map(_struct, get_args(hint))), None)

@@ -16,7 +16,7 @@ def read_tenants(document: Document, quotas: QuotaLimits) -> dict[str, TenantSet
 
     Args:
         document: Has the tables.
-        quotas: Count where a tenant has none of its own.
+        quotas: Apply where a tenant has none of its own.
 
     Raises:
         ConfigError: a table is invalid.
@@ -27,7 +27,7 @@ def read_tenants(document: Document, quotas: QuotaLimits) -> dict[str, TenantSet
 def read_roots(document: Document, key: str, roots: Iterable[Path]) -> tuple[Path, ...]:
     """Returns folders as absolute paths with links resolved.
 
-    Links are resolved once, here, so that write access to a folder above a root does not allow to replace the root
+    Links are resolved once, here, so that write access to a folder above a root does not allow replacing the root
     later.
 
     Args:
@@ -42,9 +42,10 @@ def read_roots(document: Document, key: str, roots: Iterable[Path]) -> tuple[Pat
 
 
 def written_roots(document: Document) -> dict[Path, Path]:
-    """Returns the roots of `files` and of all tenants whose names lead through links, as written, with where they lead.
+    """Returns the roots of `files` and of all tenants whose paths contain links, from the path as written to the
+    resolved one.
 
-    Callers name files by the same names as the configuration, so these have to be known.
+    Callers name files by the same paths as the configuration, so these have to be known.
 
     Args:
         document: Its roots are valid.
@@ -63,8 +64,8 @@ def written_roots(document: Document) -> dict[Path, Path]:
 def default_roots(*addresses: str, identifies_callers: bool) -> tuple[Path, ...]:
     """Returns the folders whose files messages may name when the configuration names none.
 
-    It is the folder where the server is started, if only this machine can call and callers are not identified: then
-    the server is most often a tool of the person who started it. There is none otherwise, nor if the folder is the
+    This is the folder where the server is started, if only this machine can call and callers are not identified: then
+    the server is most often a tool of the person who started it. Otherwise there is none, nor if the folder is the
     whole disk, where systems start services.
 
     Args:

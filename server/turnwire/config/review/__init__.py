@@ -1,1 +1,1 @@
-"""Looks at a configuration for people: all of its problems, and every value that is in effect with its source."""
+"""Reviews a configuration for people: finds all of its problems, and shows every value in effect with its source."""

@@ -1,4 +1,4 @@
-"""The values that are in effect, as a configuration file would give them, each with its source."""
+"""The values in effect, in the form of a configuration file, each with its source."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -19,7 +19,7 @@ from turnwire.domain.money import PICO_USD, PicoUsd
 
 
 class Effective(Struct, frozen=True):
-    """A configuration as it is in effect."""
+    """A configuration in effect."""
 
     values: dict[str, dict[str, Any]]
     """By section and key. Without secrets; absent values are left out."""
@@ -28,11 +28,11 @@ class Effective(Struct, frozen=True):
 
 
 def effective_values(document: Document, config: Config, environ: Mapping[str, str]) -> Effective:
-    """Returns every value that is in effect.
+    """Returns every value in effect.
 
     Args:
         document: The document that was read.
-        config: The configuration that was made of it.
+        config: The configuration that was made from it.
         environ: The environment, whose secrets are masked.
     """
     masking = Masking(environ, _secret_variables(config))
@@ -54,7 +54,7 @@ def _masked(masking: Masking, section: str, table: dict[str, Any]) -> dict[str, 
 
 
 def _tables(document: Document, config: Config, section: str) -> dict[str, Any]:
-    if section == "models":  # as they are written: their prices are kept in another form
+    if section == "models":  # in their written form: their prices are kept in another form
         tables = document.table(section)
         return {name: _plain(document.convert(name, table, ModelSection)) for name, table in tables.items()}
     return {name: _plain(settings) for name, settings in getattr(config, section).items()}
@@ -99,5 +99,5 @@ def _text(value: Any) -> str:
         case PicoUsd():
             return format((Decimal(value) / PICO_USD).normalize(), "f")
         case Path():
-            return str(value.absolute())  # what is shown means the same in another folder
+            return str(value.absolute())  # an absolute path means the same in another folder
     return str(value.value)

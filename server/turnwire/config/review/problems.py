@@ -1,4 +1,4 @@
-"""Finds as many problems of a configuration as can be found at once."""
+"""Finds as many problems of a configuration at once as possible."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +12,16 @@ from turnwire.config.review.secrets import Masking
 MAX_PROBLEMS = 100
 
 _STAND_INS: Mapping[str, Mapping[str, str]] = {"providers": {"kind": "openai_chat"}, "models": {}}
-"""Tables that take the place of wrong ones in sections that others refer to."""
+"""Tables that replace invalid ones in sections that others refer to."""
 
 _ENDS = frozenset(
     {("providers",), ("models",), ("tls",), ("auth",), ("auth", "methods"), ("auth", "jwt"), ("auth", "mtls")}
 )
-"""Keys on which others depend, so that without them the others would seem wrong too."""
+"""Keys on which others depend: without them the others would seem invalid too."""
 
 
 class ConfigProblem(Struct, frozen=True):
-    """One value that is wrong."""
+    """One invalid value."""
 
     key: str
     """Its path in the file; "" when the file itself cannot be read."""
@@ -29,7 +29,7 @@ class ConfigProblem(Struct, frozen=True):
     """The file, variable or option that sets it."""
     problem: str
     message: str
-    """All of it in one line."""
+    """The complete message in one line."""
 
 
 class Review(Struct, frozen=True, kw_only=True):
@@ -39,11 +39,11 @@ class Review(Struct, frozen=True, kw_only=True):
     """The file that was read; None when there is none."""
     problems: tuple[ConfigProblem, ...]
     is_complete: bool
-    """False when the last problem kept others from being looked for."""
+    """False when the last problem prevented the search for others."""
 
 
 def review_config(path: Path | None, environ: Mapping[str, str], options: Mapping[str, str] | None = None) -> Review:
-    """Reads a configuration as `load_config` does, leaves out what is wrong, and reads on. No text has a secret."""
+    """Reads a configuration as `load_config` does, removes invalid values, and continues. No text has a secret."""
     masking = Masking(environ)
     try:
         document = open_document(path, environ, options)
@@ -57,7 +57,7 @@ def review_config(path: Path | None, environ: Mapping[str, str], options: Mappin
             read_config(document)
             is_complete = True
         except ConfigError as error:
-            # a required key that was left out before is missing now, which is no problem of its own
+            # a required key that was removed before is missing now, which is not a problem of its own
             found.setdefault(error.key, _problem(error, masking))
             removed = document.remove(error.key)
             if not removed or removed in _ENDS or removed[-1] in stood_in:

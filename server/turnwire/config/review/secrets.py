@@ -1,8 +1,8 @@
-"""Takes secrets out of what is shown of a configuration.
+"""Removes secrets from what is shown of a configuration.
 
-Keys are never in a configuration, which names the variables that hold them. But addresses, arguments of programs and
-pasted values can hold secrets, and so can the text of an error. The forms of secrets cannot be listed: of an argument,
-of the path of an address and of the name of a variable only known harmless parts are shown.
+Keys are never in a configuration, which names the variables that have them. But addresses, arguments of programs and
+pasted values can have secrets, and so can the text of an error. The forms of secrets cannot be listed, so of an
+argument, of the path of an address and of the name of a variable only known harmless parts are shown.
 """
 
 import re
@@ -18,14 +18,14 @@ _SECRET_NAME = re.compile(r"key|token|secret|passw|auth|credential|cookie|sessio
 _KNOWN_FORM = re.compile(r"\b(?:sk|pk|rk|gh[a-z]|github_pat|xox[a-z]|glpat|AKIA|AIza|eyJ)[-_A-Za-z0-9.]{10,}")
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+\S+", re.IGNORECASE)
 _ANY_ADDRESS = re.compile(r"(\w+://)([^/?#\s\"'<>]*)([^?#\s\"'<>]*)(?:([?#])(\S*))?")
-"""Its groups are scheme, user and host, path, and what begins the query or the fragment with the rest."""
+"""Its groups are scheme, user and host, path, and the first character of the query or the fragment with the rest."""
 _HARMLESS_SEGMENT = re.compile(
     r"|v[0-9]{1,2}(alpha|beta)?|api|mcp|sse|openai|anthropic|inference|compatible-mode|paas|traces|metrics|logs|otlp"
 )
 _HARMLESS_ARGUMENT = re.compile(
-    r"--?|-[A-Za-z]|--[a-z]+(-[a-z]+)*"  # an option's name alone
+    r"--?|-[A-Za-z]|--[a-z]+(-[a-z]+)*"  # only the name of an option
     r"|[0-9]{1,5}|true|false|on|off|yes|no|\.{1,2}"
-    r"|@[a-z]+(-[a-z]+)*/[a-z]+(-[a-z]+)*(@[0-9]+(\.[0-9]+){0,2}|@latest)?",  # a package of npm
+    r"|@[a-z]+(-[a-z]+)*/[a-z]+(-[a-z]+)*(@[0-9]+(\.[0-9]+){0,2}|@latest)?",  # an npm package
 )
 _OPTION_WITH_VALUE = re.compile(r"(--[a-z]+(?:-[a-z]+)*=).+", re.DOTALL)
 _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
@@ -36,7 +36,7 @@ _NAMES_OF_VARIABLES = frozenset({"env", "api_key_env", "headers_env"})
 
 
 class Masking:
-    """Masks the secrets that an environment holds, and what looks like one."""
+    """Masks the secrets of an environment, and what looks like one."""
 
     def __init__(self, environ: Mapping[str, str], names: frozenset[str] = frozenset()) -> None:
         """Takes the environment, and the names of the variables whose values the configuration uses as secrets."""
@@ -49,7 +49,7 @@ class Masking:
         self._names = frozenset(environ)
 
     def text(self, text: str) -> str:
-        """Returns a text without secrets, and without the paths of addresses but for parts that many have."""
+        """Returns a text without secrets, and without the paths of addresses except common parts."""
         for value in self._values:
             text = text.replace(value, MASK)
         if "://" in text:
@@ -57,11 +57,13 @@ class Masking:
         return _BEARER.sub(rf"\1 {MASK}", _KNOWN_FORM.sub(MASK, text))
 
     def variable(self, name: str) -> str:
-        """Returns the name of a variable. What is not set and does not look like a name may be a pasted key."""
+        """Returns the name of a variable, masked if it is not set and does not look like a name: it may be a pasted
+        key.
+        """
         return name if not name or name in self._names or _VARIABLE.fullmatch(name) else MASK
 
     def argument(self, argument: str) -> str:
-        """Returns an argument of a program: names of options, numbers, packages, and where an address leads."""
+        """Returns an argument of a program with only option names, numbers, packages and the hosts of addresses."""
         if _HARMLESS_ARGUMENT.fullmatch(argument):
             return self.text(argument)
         if _ADDRESS.fullmatch(argument):
@@ -87,7 +89,7 @@ class Masking:
 def _masked_address(address: re.Match[str]) -> str:
     scheme, host, path, begin, rest = address.groups(default="")
     _, at, host = host.rpartition("@")
-    if "@" in path + rest:  # a password may have any character, so all before may be a part of it
+    if "@" in path + rest:  # a password may have any character, so everything before may be part of it
         at, host = "", MASK
     path = "/".join(one if _HARMLESS_SEGMENT.fullmatch(one) else MASK for one in path.split("/"))
     return scheme + (at and f"{MASK}@") + host + path + begin + (rest and MASK)

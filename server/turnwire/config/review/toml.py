@@ -56,5 +56,5 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """Returns a basic string: as in JSON, where TOML has no pairs of surrogates and forbids DEL."""
+    """Returns a basic string: as in JSON, except that TOML has no surrogate pairs and forbids DEL."""
     return "".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in json.dumps(text, ensure_ascii=False))

@@ -1,7 +1,7 @@
-"""The form of Turnwire's own tokens: `tw_`, 43 characters of randomness, 6 of a checksum.
+"""The form of Turnwire's own tokens: `tw_`, 43 random characters, 6 of a checksum.
 
-The prefix lets people and scanners recognise a token that lies where it should not. The checksum separates tokens that
-were copied badly from tokens that do not exist; it is no protection.
+The prefix helps people and scanners to recognise a token in a wrong place. The checksum distinguishes mistyped tokens
+from tokens that do not exist; it is not a protection.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ def new_token() -> str:
 
 
 def problem_of(token: str) -> str:
-    """Returns why a text cannot be a token, or ""."""
+    """Returns the reason why a text cannot be a token, or ""."""
     if not _FORM.fullmatch(token):
         return "not of the form of a token"
     if not token.endswith(_checksum(token[len(PREFIX) : -_CHECKSUM_CHARACTERS])):

@@ -1,4 +1,4 @@
-"""Identifies callers by what they present: one of Turnwire's own tokens, a JSON web token, or a client certificate."""
+"""Identifies callers by their credential: one of Turnwire's own tokens, a JSON web token, or a client certificate."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ class Authentication:
         return self._offered
 
     def recall(self, caller: Caller) -> Principal | None:
-        """Returns the principal if it is known without reading. A token takes precedence over a certificate."""
+        """Returns the principal if memory has it. A token takes precedence over a certificate."""
         authorization = caller.authorization
         if authorization is None:
             certificate = caller.certificate() if self._certificates is not None else None
@@ -55,7 +55,7 @@ class Authentication:
         return self._jwt.recall(token)
 
     async def verify(self, caller: Caller) -> Principal:
-        """Checks a JSON web token; everything else is known without."""
+        """Checks a JSON web token; other credentials are known without."""
         if (known := self.recall(caller)) is not None:
             return known
         assert self._jwt is not None and caller.authorization is not None

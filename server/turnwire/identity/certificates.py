@@ -1,4 +1,4 @@
-"""Client certificates: who a holder is. That the certificate is valid was checked by the TLS handshake."""
+"""Client certificates: returns the holder. The TLS handshake has checked that the certificate is valid."""
 
 from turnwire.domain.errors import Unauthenticated
 from turnwire.domain.principal import Principal, Role

@@ -5,7 +5,7 @@ from turnwire.ports.identity.authenticator import Caller
 
 
 class Everybody:
-    """Takes every caller for the built-in principal. Implements `ports.identity.authenticator.Authenticator`."""
+    """Uses the built-in principal for every caller. Implements `ports.identity.authenticator.Authenticator`."""
 
     offered: tuple[str, ...] = ()
 

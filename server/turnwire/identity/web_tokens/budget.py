@@ -1,4 +1,6 @@
-"""Limits the signatures that are checked in a second, so that wrong tokens do not take the time of other callers."""
+"""Limits the number of signatures that are checked per second, so that wrong tokens do not take the time of other
+callers.
+"""
 
 import time
 from collections import Counter
@@ -7,10 +9,10 @@ from collections.abc import Callable
 from turnwire.domain.errors import TooManySignIns
 
 PER_SECOND = 500
-"""Tokens that are checked in a second. A check takes 50 to 200 microseconds: at most a tenth of the event loop."""
+"""Maximum tokens checked in a second. A check takes 50 to 200 microseconds: at most a tenth of the event loop."""
 
 WRONG_PER_ADDRESS = 50
-"""Wrong signatures of one address in a second. Its other callers are identified again in the next second."""
+"""Maximum wrong signatures of one address in a second. Its other callers are identified again in the next second."""
 
 _TOO_MANY = "too many credentials are being checked"
 
@@ -27,7 +29,7 @@ class VerificationBudget:
         """At most `PER_SECOND` addresses, because it is emptied each second."""
 
     def take(self, address: str) -> None:
-        """Allows one check. Raises TooManySignIns: it does not fit in the second."""
+        """Allows one check. Raises TooManySignIns when the limit of the second is reached."""
         second = int(self._clock())
         if second != self._second:
             self._second, self._checks = second, 0

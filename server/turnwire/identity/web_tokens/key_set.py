@@ -17,15 +17,15 @@ from turnwire.event_loop.owner import context_without_owner
 from turnwire.identity.web_tokens.key_source import KeySource, KeysUnavailable
 
 MAX_KEYS = 100
-"""Maximum keys of one provider; usual are two or three."""
+"""Maximum keys of one provider; two or three are usual."""
 MIN_RSA_BITS = 2048
 """Shorter keys are not safe."""
 
 RETRY_SECONDS = 10.0
-"""A token with an unknown key has the keys read again, at most this often."""
+"""Minimum interval between two readings of the keys because of a token with an unknown key."""
 
 MAX_WAITING = 64
-"""Calls that wait for keys with an unknown key. Others are refused at once, and may try again."""
+"""Maximum calls with an unknown key that wait for keys. Further ones are rejected at once, and may try again."""
 
 _CURVES = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
 
@@ -35,14 +35,14 @@ PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
 
 
 class VerificationKey(NamedTuple):
-    """A key and what it may be used for."""
+    """A key and its algorithm."""
 
     key: PublicKey
     algorithm: str
     """The only algorithm, or "" for those of the key's type."""
 
     def fits(self, algorithm: str) -> bool:
-        """Returns whether a signature of that algorithm can be of this key."""
+        """Returns whether the key can verify signatures of that algorithm."""
         if self.algorithm and self.algorithm != algorithm:
             return False
         match self.key:
@@ -61,7 +61,7 @@ class KeySet:
         """Args:
         source: A file, or a URL.
         max_age_seconds: After this time the keys are read again.
-        changed: Called when a key has gone or is another one: what it signed is no longer to be trusted.
+        changed: Called when a key was removed or replaced, so that tokens which it signed are no longer trusted.
         """
         self._name = source
         self._source = KeySource(source)
@@ -71,7 +71,7 @@ class KeySet:
         self._document = b""
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
-        """One reading at a time; all who wait for it share it. Ends within `key_source.FETCH_SECONDS`."""
+        """One reading at a time, shared by everything that waits for it. Ends within `key_source.FETCH_SECONDS`."""
         self._waiting = 0
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -89,7 +89,7 @@ class KeySet:
                     await task
 
     def find(self, key_id: str | None, algorithm: str) -> VerificationKey | None:
-        """Returns the key of a token's header, or None. A token without a key id has the only key that fits."""
+        """Returns the key for a token's header, or None. A token without a key id has the only key that fits."""
         if key_id is not None:
             key = self._keys.get(key_id)
             return key if key is not None and key.fits(algorithm) else None
@@ -161,7 +161,7 @@ def _keys(document: bytes) -> dict[str, VerificationKey]:
 
 
 def _key(entry: Any) -> VerificationKey | None:
-    """Returns a public key for signatures; None for all others, shared secrets among them."""
+    """Returns a public key for signatures; None for all other keys, including shared secrets."""
     if not isinstance(entry, dict) or entry.get("kty") not in ("RSA", "EC", "OKP") or entry.get("use", "sig") != "sig":
         return None
     try:

@@ -20,11 +20,11 @@ FETCH_SECONDS = 10.0
 
 
 class KeysUnavailable(Exception):
-    """The keys could not be read; the message says why."""
+    """The keys could not be read; the message has the reason."""
 
 
 class KeySource:
-    """A file or a URL. Used on the event loop; it is read on a thread of its own, which nothing else waits for."""
+    """A file or a URL. Used on the event loop. It is read on a thread of its own, for which nothing else waits."""
 
     def __init__(self, source: str) -> None:
         """Takes the path or the URL. The thread starts with the first reading."""
@@ -32,7 +32,7 @@ class KeySource:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="keys")
 
     async def read(self) -> bytes:
-        """Returns the document. When its time is over, or this is cancelled, the connection is cut.
+        """Returns the document. When its time has passed, or this is cancelled, the connection is cut.
 
         Raises:
             KeysUnavailable: it cannot be read within the limits of size and time.
@@ -48,16 +48,16 @@ class KeySource:
 
 
 class _Line:
-    """The connection of one reading, which can be cut from another thread: whoever waits for its bytes reads an end."""
+    """The connection of one reading, which another thread can cut: a read that waits for bytes then ends."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        """Over both fields: a connection that is made while it is cut is cut as well."""
+        """Guards both fields: a connection that is made while the line is cut is cut as well."""
         self._socket: socket.socket | None = None
         self._is_cut = False
 
     def hold(self, connected: socket.socket) -> None:
-        """Takes a connection. Its own descriptor: the reader closes the other one when it likes."""
+        """Takes a connection. Duplicates its descriptor, because the reader closes the original at any time."""
         with self._lock:
             if self._is_cut:
                 raise TimeoutError("the connection came too late")
@@ -65,7 +65,7 @@ class _Line:
                 self._socket = socket.fromfd(connected.fileno(), connected.family, connected.type)
 
     def cut(self) -> None:
-        """Ends the connection, also one that comes later. Idempotent."""
+        """Ends the connection, even one that is made later. Idempotent."""
         with self._lock:
             self._is_cut = True
             held, self._socket = self._socket, None
@@ -76,7 +76,7 @@ class _Line:
 
 
 class _Connections(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Connects, and gives each connection to its line before anything of an answer is read."""
+    """Connects, and passes each connection to its line before anything of an answer is read."""
 
     def __init__(self, line: _Line) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class _Connections(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect could lead away from the host that the operator trusts."""
+    """Rejects redirects, which could lead to a host that the operator does not trust."""
 
     def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
         return None
@@ -113,7 +113,7 @@ def _load(source: str, line: _Line) -> bytes:
 
 
 def _read(path: str) -> bytes:
-    # a pipe without a writer would keep the thread, and with it the process, for as long as it has no writer
+    # a pipe without a writer would block the thread, and with it the process
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

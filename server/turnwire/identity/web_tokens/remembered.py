@@ -12,10 +12,10 @@ class _Entry(NamedTuple, Generic[T]):
 
 
 class Remembered(Generic[T]):
-    """Values by the hash of a credential. The one that was not asked for the longest goes first."""
+    """Values by the hash of a credential. The least recently used one is removed first."""
 
     def __init__(self, most: int) -> None:
-        """Takes how many values are kept."""
+        """Takes the maximum number of values."""
         self._most = most
         self._entries: OrderedDict[bytes, _Entry[T]] = OrderedDict()
 
@@ -23,7 +23,7 @@ class Remembered(Generic[T]):
         return len(self._entries)
 
     def get(self, key: bytes, now: float) -> T | None:
-        """Returns the value, or None if it is unknown or its time is over."""
+        """Returns the value, or None if it is unknown or has expired."""
         entry = self._entries.get(key)
         if entry is None:
             return None

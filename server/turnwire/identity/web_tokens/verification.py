@@ -1,7 +1,7 @@
 """JSON web tokens of an identity provider: cheap checks first, then the signature, then the claims.
 
-`JsonWebTokens.verify` is in the order of the price: no signature is checked before everything that is free has passed.
-What was found out about a token is remembered by its hash, so a token is checked once.
+`JsonWebTokens.verify` checks in the order of cost: all checks without a signature come first. The result for a token is
+remembered by its hash, so a token is checked once.
 """
 
 import binascii
@@ -24,10 +24,10 @@ from turnwire.identity.web_tokens.key_set import KeySet, VerificationKey
 from turnwire.identity.web_tokens.remembered import Remembered
 
 MAX_REMEMBERED = 10_000
-"""Right tokens, and as many wrong ones: a few MiB."""
+"""Maximum valid tokens, and the same number of wrong ones: a few MiB."""
 
 WRONG_SECONDS = 60.0
-"""Time that a wrong token is remembered as wrong."""
+"""Time for which a wrong token is remembered."""
 
 T = TypeVar("T")
 
@@ -103,12 +103,12 @@ class JsonWebTokens:
             self._wrong.put(token_hash(token), error.cause, self._clock() + WRONG_SECONDS)
             raise
         expires_at = min(claims["exp"], 1e11) + self._settings.clock_skew_seconds
-        # kept for a while after its end, so that an open stream of it ends too
+        # kept for some time after its end, so that an open stream of it ends too
         self._right.put(token_hash(token), _Known(principal, expires_at), expires_at + 86_400)
         return principal
 
     async def _key(self, token: str) -> VerificationKey:
-        """Returns the key of a token, which may have to be read first. That a key is unknown is not remembered."""
+        """Returns the key of a token, which may have to be read first. Does not remember that a key is unknown."""
         parts = _SHAPE.fullmatch(token)
         if parts is None:
             raise Unauthenticated("not of the form of a JWT")
@@ -125,7 +125,7 @@ class JsonWebTokens:
         return key
 
     def _check_unsigned(self, claims: _Claims) -> None:
-        """Refuses what would be wrong under any signature."""
+        """Raises Unauthenticated for claims that are wrong whatever the signature is."""
         settings, now = self._settings, self._clock()
         audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
         if claims.iss != settings.issuer:
@@ -138,7 +138,7 @@ class JsonWebTokens:
             raise Unauthenticated("a JWT that is not valid yet")
 
     def _checked(self, token: str, key: VerificationKey, address: str) -> dict[str, Any]:
-        """Returns the claims of a token whose signature is right, with all checks of the library."""
+        """Returns the claims of a token with a valid signature, with all checks of the library."""
         self._budget.take(address)
         try:
             return jwt.decode(

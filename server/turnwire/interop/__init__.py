@@ -1,6 +1,6 @@
-"""Formats of other message systems, in and out.
+"""Formats of other message systems, for import and export.
 
-Each format has its package. What is imported becomes values of the domain, because the contract does not show what only
-providers understand. A format knows domain and ports, never the core, the store or another format. Whoever puts things
-together gives it what it needs.
+Each format has its package. Imports become values of the domain, because the contract leaves out what only providers
+understand. A format uses domain and ports, never the core, the store or another format. The composition passes it what
+it needs.
 """

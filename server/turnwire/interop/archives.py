@@ -1,4 +1,4 @@
-"""Formats of other systems by name, as an import reads and an export writes them.
+"""Formats of other systems by name, for imports and exports.
 
 `READERS` and `WRITERS` make an adapter for each archive. Its module is imported when it is used, not at the start of a
 server. The server's own format is not among them.
@@ -21,7 +21,7 @@ class _Reader:
     keeps_ids = False
 
     def __init__(self, module: str, name: str, clock: Clock, bounds: ArchiveLimits) -> None:
-        """Takes where the reader is, and what it is made of."""
+        """Takes the module and the class of the reader, and their arguments."""
         self._module = module
         self._name = name
         self._clock = clock

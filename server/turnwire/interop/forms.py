@@ -1,4 +1,4 @@
-"""Reads JSON of other systems strictly: each refusal names the place and what is wrong there."""
+"""Reads JSON of other systems strictly: each error names the position and the problem."""
 
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -9,11 +9,11 @@ Json = dict[str, Any]
 """A JSON object as `json.loads` returns it."""
 
 MAX_WHOLE_NUMBER = 2**53 - 1
-"""Largest whole number that JSON readers in all languages keep exactly."""
+"""Largest whole number that JSON readers in all languages read exactly."""
 
 
 def refuse(place: str, description: str) -> NoReturn:
-    """Raises InvalidRequest for a place such as `messages[3].content`."""
+    """Raises InvalidRequest for a position such as `messages[3].content`."""
     raise InvalidRequest.of(place, description)
 
 
@@ -36,14 +36,14 @@ def a_text(value: object, place: str) -> str:
 
 
 def text_of(value: Mapping[str, object], key: str, place: str) -> str:
-    """Returns the text at a key, or raises InvalidRequest when there is no such key or no text."""
+    """Returns the text at a key. Raises InvalidRequest when the key is missing or its value is not a text."""
     if key not in value:
         refuse(f"{place}.{key}", "is missing")
     return a_text(value[key], f"{place}.{key}")
 
 
 def kind_of(value: object) -> str:
-    """Returns what a JSON value is, for people."""
+    """Returns the kind of a JSON value, for people."""
     match value:
         case None:
             return "null"

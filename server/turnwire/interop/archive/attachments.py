@@ -1,4 +1,4 @@
-"""Files of a foreign archive: bytes that are read when their message is, and not before."""
+"""Files of a foreign archive. Their bytes are read together with their message, and not before."""
 
 import base64
 import binascii
@@ -27,10 +27,10 @@ _BY_BEGINNING = {
 
 
 class NotCarried(Exception):
-    """A file is not in the archive, or cannot be taken from it."""
+    """A file is not in the archive, or cannot be read from it."""
 
     def __init__(self, reason: str, explanation: str) -> None:
-        """Takes what an `ImportProblem` says."""
+        """Takes the texts of an `ImportProblem`."""
         super().__init__(explanation)
         self.reason = reason
         self.explanation = explanation
@@ -42,14 +42,14 @@ class Attachment(Struct, frozen=True, kw_only=True):
     load: Callable[[], bytes]
     """Returns the bytes, or raises NotCarried."""
     mime: str = ""
-    """"" when the archive does not say it."""
+    """"" when the archive has none."""
     filename: str = ""
-    """In the archive's words."""
+    """The name in the archive."""
     place: str = ""
 
 
 def reference(attachment: Attachment, content: bytes) -> File:
-    """Returns the reference to a file that was read. The name has no folders; the type is guessed if need be."""
+    """Returns the reference to a file that was read. The name has no folders; a missing type is guessed."""
     name = PurePosixPath(attachment.filename.replace("\\", "/")).name
     name = "" if name == ".." else one_line(name, 255)
     mime = attachment.mime if len(attachment.mime) <= 255 and _MIME.fullmatch(attachment.mime) else ""
@@ -64,7 +64,7 @@ def reference(attachment: Attachment, content: bytes) -> File:
 
 
 def from_url(url: str, max_bytes: int, *, mime: str = "", filename: str = "", place: str = "") -> Attachment:
-    """Returns the file of a data URI; loading any other URL is refused, for nothing is ever fetched."""
+    """Returns the file of a data URI. Loading any other URL raises NotCarried, because nothing is ever fetched."""
     head = _head(url)
     load = (lambda: _unreachable(url)) if head is None else (lambda: _decoded(url, head, max_bytes))
     own = "" if head is None else head.removeprefix(head[:5]).partition(";")[0]
@@ -77,7 +77,7 @@ def from_base64(text: str, max_bytes: int, *, mime: str = "", filename: str = ""
 
 
 def from_text(text: str, max_bytes: int, *, filename: str = "", place: str = "") -> Attachment:
-    """Returns the file that a text is."""
+    """Returns a file with a text as its content."""
     return Attachment(
         load=lambda: within_bound(text.encode(), max_bytes), mime="text/plain", filename=filename, place=place
     )
@@ -91,7 +91,7 @@ def within_bound(content: bytes, max_bytes: int) -> bytes:
 
 
 def too_large(size: int, max_bytes: int) -> NotCarried:
-    """Returns the refusal of a file over the bound."""
+    """Returns the error for a file over the limit."""
     return NotCarried("FILE_TOO_LARGE", f"The file has {size} bytes, and the most are {max_bytes}.")
 
 
@@ -107,7 +107,7 @@ def decoded(text: str, start: int, max_bytes: int) -> bytes:
 
 
 def _head(url: str) -> str | None:
-    """Returns a data URI up to its comma, which comes early in every real one; None for another URL."""
+    """Returns a data URI up to its comma, which comes early in every valid one; None for other URLs."""
     end = url.find(",", 0, _HEAD_CHARS) if url[:5].lower() == "data:" else -1
     return None if end < 0 else url[:end]
 

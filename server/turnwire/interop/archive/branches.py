@@ -6,7 +6,7 @@ from turnwire.interop.forms import refuse
 
 
 def branch_to(leaf: str, parents: Mapping[str, str], place: str) -> tuple[list[str], bool]:
-    """Returns the ids from the first one to a leaf, and whether the first one names a parent that is not there.
+    """Returns the ids from the first one to a leaf, and whether the first one names a parent that does not exist.
 
     Args:
         leaf: An id in `parents`.
@@ -14,7 +14,7 @@ def branch_to(leaf: str, parents: Mapping[str, str], place: str) -> tuple[list[s
         place: The path of the ids, for errors.
 
     Raises:
-        InvalidRequest: the ids go round in a circle.
+        InvalidRequest: the ids form a cycle.
     """
     found: list[str] = []
     seen: set[str] = set()
@@ -30,7 +30,7 @@ def branch_to(leaf: str, parents: Mapping[str, str], place: str) -> tuple[list[s
 
 
 def newest_leaf(parents: Mapping[str, str]) -> str:
-    """Returns the last id that is before no other one; the last one when there is none; "" for no ids."""
+    """Returns the last id that is not the parent of another one; the last one when there is none; "" for no ids."""
     inner = set(parents.values())
     newest = last = ""
     for last in parents:

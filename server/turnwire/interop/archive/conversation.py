@@ -1,4 +1,4 @@
-"""One conversation of a foreign archive on its way to records."""
+"""Collects one conversation of a foreign archive and yields its records."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -42,18 +42,18 @@ NO_RESULT = "The archive has no result of this call."
 
 @dataclass(slots=True)
 class ImportedCall:
-    """A call that may still get results. Several become one, a line each."""
+    """A call that may still get results. Several results become one, with a line for each."""
 
     use: ToolUse
     outputs: list[str] = field(default_factory=list)
     is_error: bool = False
     at: datetime | None = None
-    """When the first result came."""
+    """The time of the first result."""
     files: list[Attachment] = field(default_factory=list)
 
     @property
     def settled(self) -> bool:
-        """True when it has a result."""
+        """Whether it has a result."""
         return self.at is not None or self.use.status.settled
 
     def add(self, output: str, at: datetime, *, is_error: bool = False) -> None:
@@ -68,14 +68,14 @@ class ImportedMessage:
     """A message whose files are not read yet and whose calls may be open."""
 
     message_id: str
-    """The archive's; "" for none."""
+    """The archive's id; "" for none."""
     type: MessageType
     at: datetime
     parts: list[Content | Attachment | ImportedCall] = field(default_factory=list)
     states: dict[int, str] = field(default_factory=dict)
     """`Part.provider_state` by position in `parts`."""
     part_ids: dict[int, str] = field(default_factory=dict)
-    """The archive's ids of parts by position in `parts`; the others get some."""
+    """The archive's ids of parts by position in `parts`; other parts get new ones."""
     model_run: ModelRun | None = None
     hidden: bool = False
     more: dict[str, Any] = field(default_factory=dict)
@@ -87,9 +87,9 @@ class ConversationBuilder:
 
     def __init__(self, source_id: str, bounds: ArchiveLimits, line: int = 0) -> None:
         """Args:
-        source_id: The session in the archive.
-        bounds: For the number of messages and problems.
-        line: Where it begins; 0 where the format has no lines.
+        source_id: The id of the session in the archive.
+        bounds: Limits on the numbers of messages and problems.
+        line: The line where the session begins; 0 where the format has no lines.
         """
         self.drafts: list[ImportedMessage] = []
         self._source_id = source_id
@@ -101,7 +101,7 @@ class ConversationBuilder:
         self._calls: dict[str, ImportedCall] = {}
 
     def add(self, draft: ImportedMessage) -> None:
-        """Appends a message. One without parts is left out unless it failed.
+        """Appends a message. A message without parts is left out unless it failed.
 
         Raises:
             ArchiveInvalid: there are too many.
@@ -116,18 +116,18 @@ class ConversationBuilder:
         return self._calls.get(call_id)
 
     def problem(self, reason: str, explanation: str, place: str = "") -> None:
-        """Notes what could not be carried."""
+        """Reports something that could not be imported."""
         self._reported += 1
         if self._reported <= self._bounds.problems:
             self._problems.append(self._problem(reason, explanation, place))
 
     def count(self, reason: str, what: str, place: str) -> None:
-        """Notes one of many things of a kind; `what` is reported once, with their number: "Left out: patches"."""
+        """Counts one of many similar problems. `what` is reported once, with their number: "Left out: patches"."""
         number, first = self._counted.get((reason, what), (0, place))
         self._counted[reason, what] = (number + 1, first)
 
     def title(self, text: str, place: str) -> str:
-        """Returns the title of the session, cut where it is too long."""
+        """Returns the title of the session, truncated where it is too long."""
         if len(text) > MAX_TITLE_CHARACTERS:
             self.problem("TITLE_CUT", f"The title has more than {MAX_TITLE_CHARACTERS} characters and is cut.", place)
         return text[:MAX_TITLE_CHARACTERS]
@@ -141,7 +141,7 @@ class ConversationBuilder:
         return text or None
 
     def records(self, session: Session) -> Iterator[Record | ImportProblem]:
-        """Yields the session, its problems, its messages each behind their files, and its end."""
+        """Yields the session, its problems, its messages, each after its files, and its end."""
         yield ArchivedSession(session)
         yield from self._problems
         for (reason, what), (number, first) in self._counted.items():
@@ -169,7 +169,7 @@ class ConversationBuilder:
     def _content(
         self, part: Content | Attachment | ImportedCall, stored: set[str]
     ) -> Generator[Record | ImportProblem, None, Content | None]:
-        """Yields what comes before the message; returns the content, None when it could not be carried."""
+        """Yields the records before the message; returns the content, or None when it could not be imported."""
         if isinstance(part, Attachment):
             return (yield from self._file(part, stored))
         if not isinstance(part, ImportedCall):
@@ -210,7 +210,7 @@ class ConversationBuilder:
 
 
 class _Ids:
-    """Makes ids unique: the archive's own the first time, else with a number."""
+    """Makes ids unique: the first use of an archive's id keeps it, later uses get a number."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -272,12 +272,12 @@ def conversations_of(
     """Yields the records of conversations.
 
     Args:
-        found: Each conversation with its place.
-        read: Makes a conversation of a JSON object; raises InvalidRequest with a place in it.
-        line: Where they are; 0 where the format has no lines.
+        found: Each conversation with its position.
+        read: Makes a conversation from a JSON object; raises InvalidRequest with a position in it.
+        line: Their line; 0 where the format has no lines.
 
     Raises:
-        ArchiveInvalid: one is malformed; names line and place.
+        ArchiveInvalid: one is malformed; names line and position.
     """
     for place, value in found:
         try:

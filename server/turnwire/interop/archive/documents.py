@@ -1,7 +1,7 @@
-"""JSON of any size, one conversation in memory.
+"""Reads JSON of any size, with one conversation at a time in memory.
 
-ijson makes events of the text, in C where its C backend exists; the values are made here, because only here their
-number and depth can be bounded while they grow.
+ijson makes events from the text, in C where its C backend exists. The values are made here, because only here their
+number and depth can be limited while they grow.
 """
 
 import io
@@ -18,27 +18,29 @@ from turnwire.domain.text import join_surrogates, one_line
 from turnwire.interop.archive.bounds import ArchiveLimits
 
 CHUNK_BYTES = 65_536
-"""Read at once: the events of a chunk are in memory together, at most one for each byte."""
+"""Bytes read at once: the events of a chunk are in memory together, at most one for each byte."""
 LONG_CHUNK_BYTES = 2**20
-"""Read at once inside a long text: the C backend reads its beginning again with each chunk, so few are better."""
+"""Bytes read at once inside a long text. Fewer chunks are better, because the C backend reads its beginning again with
+each."""
 _BOM = b"\xef\xbb\xbf"
 _NOT_JSON = (ijson.JSONError, ValueError)
-"""The errors of the backends for text that is no JSON, and for numbers and bytes that Python cannot read."""
+"""The errors of the backends for text that is not JSON, and for numbers and bytes that Python cannot read."""
 _MOST = 2**63 - 1
-"""Largest whole number; the C backend refuses what is over it. With `use_float=False` it takes any number of digits and
-crashes the process where Python refuses them (ijson 3.6.0): the event then has no value."""
+"""Largest whole number; the C backend rejects larger ones. With `use_float=False` it accepts any number of digits and
+crashes the process where Python rejects them (ijson 3.6.0): the event then has no value."""
 _HALF = re.compile(rb"\\u[dD][c-fC-F]")
 _ESCAPE = re.compile(rb"(?s)\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]..|u[dD][c-fC-F]..|.)")
 _LONGEST_ESCAPE = 12
 
 
 def documents(source: BinaryIO, bounds: ArchiveLimits, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields each item of an array with its place such as "[3]", or the one object of a document with the place itself.
+    """Yields each item of an array with its position such as "[3]", or the one object of a document with `place`.
 
-    Numbers are int, or float where they have a fraction or an exponent. Of a key that comes twice the last one counts.
+    Numbers are int, or float where they have a fraction or an exponent. The last value of a repeated key applies.
 
     Raises:
-        ArchiveInvalid: the text is no JSON, cut, or neither array nor object; an item is over a bound.
+        ArchiveInvalid: the text is not JSON, is truncated, or is neither an array nor an object; or an item is over a
+            limit.
     """
     size = 0
     with closing(_Values(bounds, place)) as values:
@@ -53,10 +55,10 @@ def documents(source: BinaryIO, bounds: ArchiveLimits, place: str = "") -> Itera
 
 
 def lines(source: BinaryIO, bounds: ArchiveLimits) -> Iterator[tuple[int, Any]]:
-    """Yields the value of each line of JSON Lines with the number of the line, from 1. Empty lines are passed over.
+    """Yields the value of each line of JSON Lines with the number of the line, from 1. Skips empty lines.
 
     Raises:
-        ArchiveInvalid: a line is no JSON object or over a bound; names the line.
+        ArchiveInvalid: a line is not a JSON object, or is over a limit; names the line.
     """
     number = 0
     while line := source.readline(bounds.conversation_bytes + 1):
@@ -69,9 +71,9 @@ def lines(source: BinaryIO, bounds: ArchiveLimits) -> Iterator[tuple[int, Any]]:
 
 
 def anything(source: BinaryIO, bounds: ArchiveLimits) -> Iterator[tuple[int, str, Any]]:
-    """Yields line (0 for none), place and value of each value of JSON Lines or of a document, whichever it is.
+    """Yields line (0 for none), position and value of each value of JSON Lines or of a document, whichever it is.
 
-    JSON Lines are those whose first line is an object: a document begins with an array, or its object continues on the
+    JSON Lines are texts whose first line is an object: a document begins with an array, or its object continues on the
     next line.
 
     Raises:
@@ -84,7 +86,7 @@ def anything(source: BinaryIO, bounds: ArchiveLimits) -> Iterator[tuple[int, str
 
 
 def _has_lines(source: BinaryIO, bounds: ArchiveLimits) -> bool:
-    """Returns whether an object fills the first line that is not empty; leaves the source at its beginning."""
+    """Returns whether an object fills the first line that is not empty. Leaves the source at its beginning."""
     start = source.tell()
     beginning = source.read(4096).removeprefix(_BOM).lstrip()
     source.seek(start)
@@ -115,7 +117,7 @@ def _chunks(source: BinaryIO, values: "_Values") -> Iterator[bytes]:
 
 
 class _Values:
-    """Makes values of the chunks of one text."""
+    """Makes values from the chunks of one text."""
 
     def __init__(self, bounds: ArchiveLimits, place: str, line: int = 0) -> None:
         self.is_array = False
@@ -142,7 +144,7 @@ class _Values:
         try:
             self._parser.send(_whole_pairs(chunk))
         except _NOT_JSON as error:
-            failed = error  # what came before it is read, so that the place is right
+            failed = error  # the events before the error are read, so that the position is right
         self.wanted_bytes = CHUNK_BYTES if self._events else min(2 * self.wanted_bytes, LONG_CHUNK_BYTES)
         events = self._events[:]
         self._events.clear()
@@ -172,7 +174,7 @@ class _Values:
             raise self._refused("must be an array or an object")
 
     def close(self) -> None:
-        """Ends the parser, which in Python is a generator and else tells of its end when it is collected."""
+        """Ends the parser. In Python it is a generator, which would otherwise report its end when it is collected."""
         with suppress(*_NOT_JSON):
             self._parser.close()
 
@@ -182,7 +184,7 @@ class _Values:
         self._begun, self.is_array = True, event == "start_array"
 
     def _add(self, event: str, value: Any) -> tuple[bool, Any]:
-        """Returns whether a value of the top is whole now, and that value."""
+        """Returns whether a top-level value is now complete, and that value."""
         self._count += 1
         if self._count > self._bounds.values:
             raise self._refused(f"has more than {self._bounds.values} values")
@@ -233,8 +235,8 @@ class _Values:
 def _whole_pairs(chunk: bytes) -> bytes:
     """Returns JSON text with U+FFFD for the second halves of surrogate pairs that have no first half.
 
-    JavaScript writes them where it cut a text. The C backend reads a first half alone as "?". Of a second half alone it
-    makes bytes that Python refuses. One at the beginning of a chunk stays: its first half may be in the last chunk.
+    JavaScript writes them where it cut a text. The C backend reads a first half alone as "?". From a second half alone
+    it makes bytes that Python rejects. One at the beginning of a chunk stays: its first half may be in the last chunk.
     """
     if _HALF.search(chunk) is None:
         return chunk
@@ -252,7 +254,9 @@ def _text(value: str) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """Returns the first line of what a backend says, without the text around the place, which may be anything."""
+    """Returns the first line of a backend's message, without the quoted text around the position, which may be
+    anything.
+    """
     if not isinstance(error, ijson.JSONError):
         return "a number or text that cannot be read"
     first = str(error.args[0] if error.args else error)

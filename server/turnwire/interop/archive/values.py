@@ -1,4 +1,4 @@
-"""Values of foreign JSON: what is null or missing says nothing, what has another type is refused with its place."""
+"""Reads values of foreign JSON. Null counts as missing; a value of another type is rejected with its position."""
 
 import json
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ MAX_ID_CHARS = 256
 
 
 def objects(value: Json, key: str, place: str) -> list[tuple[Json, str]]:
-    """Returns the objects of the array at a key with their places; [] for none."""
+    """Returns the objects of the array at a key with their positions; [] for none."""
     at = within(place, key)
     items = enumerate(array(value, key, place))
     return [(an_object(item, f"{at}[{index}]"), f"{at}[{index}]") for index, item in items]
@@ -39,7 +39,7 @@ def text_at(value: Json, key: str, place: str) -> str:
     """Returns the text at a key; "" for none."""
     found = value.get(key)
     if isinstance(found, str) and found.isascii():
-        return found  # nearly all are, and a place costs more than the rest
+        return found  # nearly all are, and computing a position costs more than the rest
     return "" if found is None else a_text(found, within(place, key))
 
 
@@ -70,7 +70,7 @@ def number_at(value: Json, key: str, place: str) -> float | int | None:
 
 
 def seconds_at(value: Json, key: str, place: str, per_second: int = 1) -> datetime | None:
-    """Returns the moment at a key, a number since 1970 in seconds or parts of them; None for none."""
+    """Returns the time at a key, a number since 1970 in seconds or parts of them; None for none."""
     found = number_at(value, key, place)
     if found is None:
         return None
@@ -82,7 +82,7 @@ def seconds_at(value: Json, key: str, place: str, per_second: int = 1) -> dateti
 
 
 def moment_at(value: Json, key: str, place: str) -> datetime | None:
-    """Returns the moment at a key, a text such as "2024-05-01T12:00:00Z"; None for none. Without a zone it is UTC."""
+    """Returns the time at a key, a text such as "2024-05-01T12:00:00Z"; None for none. Without a zone it is UTC."""
     found = text_at(value, key, place)
     if not found:
         return None
@@ -101,11 +101,11 @@ def _possible(moment: datetime, place: str) -> datetime:
 
 
 def within(place: str, key: str) -> str:
-    """Returns the place of a key; a foreign key is cut."""
+    """Returns the position of a key; a foreign key is truncated."""
     shown = one_line(key, 64)
     return f"{place}.{shown}" if place else shown
 
 
 def compact(value: Json) -> str:
-    """Returns an object as JSON text, as arguments of calls are stored."""
+    """Returns an object as JSON text, in the form in which arguments of calls are stored."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

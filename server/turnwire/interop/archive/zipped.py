@@ -1,4 +1,4 @@
-"""An export as it is downloaded: JSON alone, or a ZIP with JSON and files in it."""
+"""Reads an export as it is downloaded: only JSON, or a ZIP with JSON and files in it."""
 
 import re
 import zipfile
@@ -19,11 +19,11 @@ _CONVERSATIONS = re.compile(r"conversations(?:-\d{1,9})?\.json")
 _FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")
 _SIGNATURES = (b"PK\x03\x04", b"PK\x05\x06")
 _DIRECTORY_BYTES = 8 * 2**20
-"""Largest directory of a ZIP, which is read at once: 100 bytes for an entry are usual."""
+"""Largest directory of a ZIP, which is read at once; an entry usually takes 100 bytes."""
 _NAMES = 4
-"""Last names of a path among which the id of a file is looked for."""
+"""Number of last names of a path among which the id of a file is searched."""
 _RATIO_FROM_BYTES = 2**20
-"""Entries below this size may be packed as well as they like."""
+"""Entries below this size may have any ratio."""
 _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -41,10 +41,10 @@ class Export:
     """The conversations and files of an export. Names of entries are compared, never used as paths."""
 
     def __init__(self, source: BinaryIO, bounds: ArchiveLimits) -> None:
-        """Looks at the beginning of the source, and at the directory of a ZIP.
+        """Reads the beginning of the source, and the directory of a ZIP.
 
         Raises:
-            ArchiveInvalid: the ZIP is damaged, encrypted, packed in an unknown way, over a bound, or empty.
+            ArchiveInvalid: the ZIP is damaged, encrypted, packed in an unknown way, over a limit, or empty.
         """
         self._source = source
         self._bounds = bounds
@@ -59,7 +59,7 @@ class Export:
                 self._take(self._zip.infolist())
 
     def documents(self) -> Iterator[tuple[str, Any]]:
-        """Yields each conversation with its place, such as "conversations.json[3]"."""
+        """Yields each conversation with its position, such as "conversations.json[3]"."""
         if self._zip is None:
             yield from documents(self._source, self._bounds)
             return
@@ -70,7 +70,7 @@ class Export:
             yield from documents(cast(BinaryIO, _Stream(stream, name)), self._bounds, name)
 
     def attachment(self, file_id: str, *, mime: str = "", filename: str = "", place: str = "") -> Attachment:
-        """Returns the file with that id. Loading one that is not there says so."""
+        """Returns the file with that id. Loading one that does not exist raises NotCarried."""
         return Attachment(
             load=lambda: self._load(file_id, filename),
             mime=mime,
@@ -124,7 +124,7 @@ class Export:
 
 
 class _Guarded:
-    """A source of which nothing reads much at once: zipfile reads the directory as a whole."""
+    """A source that limits the size of one read: zipfile reads the directory at once."""
 
     def __init__(self, source: BinaryIO) -> None:
         self.seek = source.seek
@@ -140,7 +140,7 @@ class _Guarded:
 
 
 class _Stream:
-    """An entry that is unpacked while it is read."""
+    """An entry that is unpacked as it is read."""
 
     def __init__(self, stream: Any, name: str) -> None:
         self._stream = stream
@@ -153,7 +153,7 @@ class _Stream:
 
 @contextmanager
 def _readable(name: str) -> Iterator[None]:
-    """Raises ArchiveInvalid for what zipfile cannot read."""
+    """Raises ArchiveInvalid for errors of zipfile."""
     try:
         yield
     except _DAMAGED as error:

@@ -1,4 +1,6 @@
-"""Contents of ChatGPT's messages. There is no published schema, so what is not known keeps its text and is reported."""
+"""Contents of ChatGPT's messages. There is no published schema, so the text of unknown types is kept, and they are
+reported.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -40,10 +42,10 @@ class ContentReader:
     def of(self, content: Json, place: str, metadata: Json, metadata_place: str) -> list[Found]:
         """Returns the parts of a content, then the files that were uploaded with it and that it does not show.
 
-        Texts that are empty give no part.
+        Empty texts give no part.
 
         Raises:
-            InvalidRequest: something has another type than ChatGPT gives it.
+            InvalidRequest: a value has another type than in ChatGPT's exports.
         """
         self._uploaded = {
             id_at(item, "id", at): self._export.attachment(
@@ -116,12 +118,12 @@ def _texts(*texts: Any) -> list[Found]:
 
 
 def _words(*keys: str) -> Callable[[Json, str], list[Found]]:
-    """Returns a reader of the texts at some keys, a line each."""
+    """Returns a reader of the texts at some keys, with a line for each."""
     return lambda content, place: _texts("\n".join(filter(None, (text_at(content, key, place) for key in keys))))
 
 
 def _code(content: Json, place: str) -> list[Found]:
-    """Returns the code alone: what it is for, a call or an answer, decides how it is shown."""
+    """Returns only the code: whether it is a call or an answer decides how it is shown."""
     return _texts(text_at(content, "text", place))
 
 

@@ -41,11 +41,11 @@ TYPES = {
     "system": MessageType.SYSTEM,
     "tool": MessageType.TOOL_RESULT,
 }
-"""Roles of authors and what they are here."""
+"""Roles of authors and their message types here."""
 
 _FINISH = {"stop": FinishReason.STOP, "max_tokens": FinishReason.LENGTH, "interrupted": FinishReason.ABORTED}
 _INSTRUCTIONS = ("user_profile", "user_instructions")
-"""Keys of "user_editable_context": what a person asked ChatGPT to keep in mind."""
+"""Keys of "user_editable_context": what a person wants ChatGPT to remember."""
 _CONTEXTS = ("user_editable_context", "model_editable_context")
 
 
@@ -66,7 +66,7 @@ class ChatGPTReader:
 
     def __init__(self, clock: Clock, bounds: ArchiveLimits) -> None:
         """Args:
-        clock: A conversation without a time is of now.
+        clock: The time of conversations without one.
         bounds: Limits on the archive.
         """
         self._clock = clock
@@ -102,7 +102,7 @@ class ChatGPTReader:
 
 
 def _shown(value: Json, conversation: ConversationBuilder) -> Iterator[_Node]:
-    """Yields the messages of the branch that is shown, and tells how many others there are."""
+    """Yields the messages of the branch that is shown, and reports the number of the others."""
     mapping = an_object_at(value, "mapping", "")
     nodes = {key: an_object(node, within("mapping", key)) for key, node in mapping.items()}
     parents = {key: id_at(node, "parent", within("mapping", key)) for key, node in nodes.items()}
@@ -117,7 +117,7 @@ def _shown(value: Json, conversation: ConversationBuilder) -> Iterator[_Node]:
     ids, is_cut = branch_to(leaf or newest_leaf(parents), parents, "mapping")
     if is_cut:
         place = within("mapping", ids[0])
-        conversation.problem("MISSING_MESSAGE", "A message before this one is not there.", f"{place}.parent")
+        conversation.problem("MISSING_MESSAGE", "A message before this one is missing.", f"{place}.parent")
     shown = set(ids)
     others = sum(node.get("message") is not None for key, node in nodes.items() if key not in shown)
     if others:
@@ -134,17 +134,17 @@ def _shown(value: Json, conversation: ConversationBuilder) -> Iterator[_Node]:
 
 
 class _Branch:
-    """Makes messages of the nodes of a branch."""
+    """Makes messages from the nodes of a branch."""
 
     def __init__(self, conversation: ConversationBuilder, contents: ContentReader, at: datetime) -> None:
         self.instructions = ""
         self._conversation = conversation
         self._contents = contents
         self._at = at
-        self._calls: dict[str, ImportedCall] = {}  # the newest one of each tool, by the first word of its name
+        self._calls: dict[str, ImportedCall] = {}  # the newest call of each tool, by the first word of its name
 
     def add(self, node: _Node) -> None:
-        """Appends what a node is: a message, a result of a call, custom instructions, or nothing."""
+        """Appends what a node has: a message, a result of a call, custom instructions, or nothing."""
         content = an_object_at(node.message, "content", node.place)
         at = f"{node.place}.content"
         kind = text_at(content, "content_type", at)
@@ -189,7 +189,7 @@ class _Branch:
         self._conversation.add(draft)
 
     def _call(self, draft: ImportedMessage, name: str, parts: list[Found]) -> None:
-        """Makes a call of what the model sent to a tool. Its arguments are kept word by word where they are JSON."""
+        """Makes a call from what the model sent to a tool. Its arguments are kept unchanged where they are JSON."""
         words = "".join(part.text for part in parts if isinstance(part, Text))
         call = ImportedCall(ToolUse(name=name, call_id=draft.message_id, input_json=_arguments(words)))
         self._calls[name.partition(".")[0]] = call
@@ -197,7 +197,7 @@ class _Branch:
         draft.parts.append(call)
 
     def _result(self, draft: ImportedMessage, name: str, parts: list[Found], is_error: bool) -> None:
-        """Puts a result into the newest call of that tool; else it stays a message."""
+        """Adds a result to the newest call of that tool; without such a call it becomes a message."""
         output = "\n".join(part.text for part in parts if isinstance(part, Text | Reasoning))
         files = [part for part in parts if isinstance(part, Attachment)]
         if (call := self._calls.get(name.partition(".")[0])) is not None:
@@ -220,7 +220,7 @@ class _Branch:
 
 
 def _ending(node: _Node, called: bool) -> dict[str, object]:
-    """Returns how an answer ended, as fields of `Message`."""
+    """Returns the end of an answer as fields of `Message`."""
     details = an_object_at(node.metadata, "finish_details", f"{node.place}.metadata")
     word = text_at(details, "type", f"{node.place}.metadata.finish_details")
     cut = word == "interrupted" or text_at(node.message, "status", node.place) == "in_progress"

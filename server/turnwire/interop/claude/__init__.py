@@ -1,4 +1,4 @@
 """Claude's data export: `conversations.json`, or the ZIP with it.
 
-`reading` makes sessions of conversations, `blocks` knows what the content of a message consists of.
+`reading` makes sessions from conversations, `blocks` reads the content of a message.
 """

@@ -1,4 +1,6 @@
-"""Blocks of Claude's messages. There is no published schema, so what is not known keeps its text and is reported."""
+"""Blocks of Claude's messages. There is no published schema, so the text of unknown types is kept, and they are
+reported.
+"""
 
 from datetime import datetime
 
@@ -11,7 +13,7 @@ from turnwire.interop.archive.zipped import Export
 from turnwire.interop.forms import Json, a_text
 
 SILENT = frozenset({"token_budget"})
-"""Types that say nothing to people or models."""
+"""Types without content for people or models."""
 
 _UNKNOWN = "Left out: blocks of a type that is not known, except for their text"
 
@@ -20,7 +22,9 @@ class Blocks:
     """Reads the messages of one conversation."""
 
     def __init__(self, export: Export, conversation: ConversationBuilder, bounds: ArchiveLimits) -> None:
-        """Takes where files are, where problems and messages go, and the bound of a file."""
+        """Takes the source of the files, the conversation that gets the problems and messages, and the
+        limits on files.
+        """
         self._export = export
         self._conversation = conversation
         self._most = bounds.file_bytes
@@ -28,10 +32,10 @@ class Blocks:
         self._by_name: dict[str, list[ImportedCall]] = {}
 
     def fill(self, draft: ImportedMessage, message: Json, place: str) -> list[ImportedMessage]:
-        """Adds the parts of a message; returns results that belong to no call, as messages of their own.
+        """Adds the parts of a message. Returns results that belong to no call, as messages of their own.
 
         Raises:
-            InvalidRequest: something has another type than Claude gives it.
+            InvalidRequest: a value has another type than in Claude's exports.
         """
         draft.parts += self._files(message, place)
         lost: list[ImportedMessage] = []
@@ -55,7 +59,9 @@ class Blocks:
         return lost
 
     def _files(self, message: Json, place: str) -> list[Attachment]:
-        """Returns what was attached: the text that Claude took out of a file is a text file of the same name."""
+        """Returns the attachments of a message. The text that Claude extracted from a file becomes a text file of the
+        same name.
+        """
         found = []
         for item, at in objects(message, "attachments", place):
             name, text = text_at(item, "file_name", at), text_at(item, "extracted_content", at)
@@ -78,7 +84,7 @@ class Blocks:
         return call
 
     def _result(self, block: Json, place: str, at: datetime) -> list[ImportedMessage]:
-        """Puts a result into its call, by id or else by name: older exports have no ids."""
+        """Adds a result to its call, by id or otherwise by name: older exports have no ids."""
         call_id, name = id_at(block, "tool_use_id", place), text_at(block, "name", place)
         output, files = self._output(block, place)
         is_error = flag_at(block, "is_error", place)

@@ -17,7 +17,7 @@ from turnwire.interop.forms import Json, refuse
 from turnwire.ports.clock import Clock
 
 TYPES = {"human": MessageType.USER, "assistant": MessageType.ASSISTANT}
-"""Senders and what they are here."""
+"""Senders and their message types here."""
 
 _BEFORE_ALL = "00000000-0000-4000-8000-000000000000"
 """The parent of a first message."""
@@ -30,7 +30,7 @@ class ClaudeReader:
 
     def __init__(self, clock: Clock, bounds: ArchiveLimits) -> None:
         """Args:
-        clock: A conversation without a time is of now.
+        clock: The time of conversations without one.
         bounds: Limits on the archive.
         """
         self._clock = clock
@@ -82,7 +82,7 @@ def _draft(
 
 
 def _shown(value: Json, conversation: ConversationBuilder) -> list[tuple[Json, str]]:
-    """Returns the messages of the branch that is shown. Older exports have no parents: it is all of them."""
+    """Returns the messages of the branch that is shown. Older exports have no parents; all messages are shown then."""
     messages = objects(value, "chat_messages", "")
     by_id = {id_at(message, "uuid", place): (message, place) for message, place in messages}
     parents = {key: _parent(*found) for key, found in by_id.items()}

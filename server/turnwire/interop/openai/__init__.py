@@ -1,5 +1,5 @@
-"""Conversations as the messages of OpenAI's chat API: one JSON document, or JSON Lines with one conversation a line.
+"""Conversations in the form of OpenAI's chat API: one JSON document, or JSON Lines with one conversation per line.
 
 The fine-tuning form `{"messages": [...]}` is a line; `id`, `title` and `created` (seconds since 1970) may stand next to
-`messages`. `writing` says what the form has no place for.
+`messages`. `writing` lists what the form cannot express.
 """

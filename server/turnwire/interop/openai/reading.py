@@ -35,20 +35,20 @@ ROLES = {
     "tool": MessageType.TOOL_RESULT,
     "function": MessageType.TOOL_RESULT,
 }
-"""Roles and what they are here: "developer" is the newer name of "system", "function" an older one of "tool"."""
+"""Roles and their message types here: "developer" is the newer name of "system", "function" an older one of "tool"."""
 
 AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 """Formats of `input_audio`."""
 
 
 class OpenAIReader:
-    """Reads one JSON array of messages, one object with `messages`, an array of such objects, or a line for each."""
+    """Reads one JSON array of messages, one object with `messages`, an array of such objects, or JSON Lines of them."""
 
     keeps_ids = False
 
     def __init__(self, clock: Clock, bounds: ArchiveLimits) -> None:
         """Args:
-        clock: The form has no times, so a conversation without `created` is of now.
+        clock: The time of conversations without `created`; messages have no times.
         bounds: Limits on the archive.
         """
         self._clock = clock
@@ -61,14 +61,14 @@ class OpenAIReader:
             yield from conversations_of([(place, value)], partial(self._conversation, line=line, number=number), line)
 
     def _conversations(self, source: BinaryIO) -> Iterator[tuple[int, str, Json]]:
-        """Yields line (0 for none), place and value of each conversation."""
+        """Yields line (0 for none), position and value of each conversation."""
         messages: list[Json] = []
         for line, place, value in anything(source, self._bounds):
             item = an_item(value, place)
             if place and "role" in item:
                 messages.append(item)
                 if source.tell() > self._bounds.conversation_bytes or len(messages) > self._bounds.messages:
-                    raise ArchiveInvalid.at("is one conversation, and too long for that", place=place)
+                    raise ArchiveInvalid.at("is one conversation, and is too long", place=place)
             elif messages:
                 raise ArchiveInvalid.at("is not a message, unlike those before it", place=place)
             else:
@@ -103,7 +103,7 @@ class OpenAIReader:
         conversation.add(draft)
 
     def _add_result(self, conversation: ConversationBuilder, draft: ImportedMessage, message: Json, place: str) -> None:
-        """Puts a result into its call. One of an unknown or settled call stays a message."""
+        """Adds a result to its call. A result of an unknown or settled call becomes a message."""
         call_id = text_at(message, "tool_call_id", place) or text_at(message, "name", place)
         parts = self._content(conversation, message, place)
         output = "".join(part.text for part in parts if isinstance(part, Text))
@@ -178,7 +178,7 @@ class OpenAIReader:
 
 
 def an_item(value: object, place: str) -> Json:
-    """Returns the object at a place of the top, or raises ArchiveInvalid."""
+    """Returns the object at a top-level position, or raises ArchiveInvalid."""
     if not isinstance(value, dict):
         raise ArchiveInvalid.at(f"must be an object, not {kind_of(value)}", place=place)
     return value
@@ -190,6 +190,6 @@ def _call(function: Json, call_id: str, place: str) -> ToolUse:
 
 
 def _made_id(value: Json, number: int) -> str:
-    """Returns an id that is the same when the archive is read again, also when more was appended to it."""
+    """Returns an id that is the same when the archive is read again, even if more was appended to it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}-{number}"

@@ -1,7 +1,7 @@
-"""Writes conversations in OpenAI's chat form, a line for each session.
+"""Writes conversations in OpenAI's chat form, with one line for each session.
 
-A line is `{"id", "title", "created", "messages"}`. What the form has no place for is left out: reasoning and what only
-a provider understands, host messages, messages that were taken back, summaries (the messages they cover are written),
+A line is `{"id", "title", "created", "messages"}`. What the form cannot express is left out: reasoning and what only a
+provider understands, host messages, messages that were taken back, summaries (the messages they cover are written),
 files of answers and of results, turns, times of messages, models, usage and cost. A failed call has its error as
 output.
 """
@@ -27,12 +27,12 @@ _AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 
 
 class OpenAIWriter:
-    """Writes JSON Lines. Holds the files of one session, because a later message may refer to each of them again."""
+    """Writes JSON Lines. Keeps the files of one session, because a later message may refer to each of them again."""
 
     mime = "application/jsonl"
 
     def __init__(self) -> None:
-        """Begins an archive."""
+        """Starts an archive."""
         self._files: dict[str, bytes] = {}
         self._first = True
 
@@ -112,7 +112,7 @@ def _head(session: Session) -> Json:
 
 
 def _joined(parts: list[Json]) -> str | list[Json]:
-    """Returns a single text as text, everything else as an array."""
+    """Returns a single text as a text, all other parts as an array."""
     if not parts:
         return ""
     return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
@@ -127,7 +127,7 @@ def _result(call_id: str, output: str) -> Json:
 
 
 def _output(use: ToolUse) -> str:
-    """Returns what a model reads of a settled call: its output, or why it failed."""
+    """Returns what a model reads of a settled call: its output, or the reason of its failure."""
     return use.output if use.output is not None else use.error or ""
 
 

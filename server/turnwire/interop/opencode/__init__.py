@@ -1,5 +1,5 @@
 """OpenCode's sessions as `opencode export` writes them: `{"info": ..., "messages": [{"info": ..., "parts": [...]}]}`.
 
-`reading` makes sessions of them, `parts` knows what messages consist of, `writing` is the way back: a line for each
-session, so that an archive of one session is what `opencode import` takes.
+`reading` makes sessions from them, `parts` reads the parts of messages, `writing` writes sessions: one line for each,
+so that `opencode import` accepts an archive of one session.
 """

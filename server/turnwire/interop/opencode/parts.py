@@ -20,10 +20,10 @@ from turnwire.interop.archive.values import (
 from turnwire.interop.forms import Json, refuse, text_of
 
 SILENT = frozenset({"step-start", "step-finish"})
-"""Types that only divide a message: what they count is in the message, and their snapshots mean nothing elsewhere."""
+"""Types that only divide a message: their counts are in the message, and their snapshots mean nothing elsewhere."""
 
 LEFT_OUT = frozenset({"snapshot", "patch", "agent", "retry", "compaction"})
-"""Types that have no place here."""
+"""Types that cannot be expressed here."""
 
 STATES = {
     "pending": ToolStatus.PENDING,
@@ -31,14 +31,14 @@ STATES = {
     "completed": ToolStatus.SUCCESS,
     "error": ToolStatus.ERROR,
 }
-"""Statuses of calls. Those that have not ended get an error, because an archive has no more to come."""
+"""Statuses of calls. Calls that have not ended get an error, because an archive will never end them."""
 
 
 class Parts:
     """Reads the parts of one conversation."""
 
     def __init__(self, conversation: ConversationBuilder, bounds: ArchiveLimits) -> None:
-        """Takes where problems go, and the bound of a file."""
+        """Takes the conversation that gets the problems, and the limits on files."""
         self._conversation = conversation
         self._most = bounds.file_bytes
 
@@ -46,7 +46,7 @@ class Parts:
         """Adds the parts of a message.
 
         Raises:
-            InvalidRequest: something has another type than OpenCode gives it.
+            InvalidRequest: a value has another type than in OpenCode's exports.
         """
         for part, at in objects(message, "parts", place):
             found = self._part(draft, part, at)

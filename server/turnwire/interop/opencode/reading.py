@@ -26,20 +26,20 @@ FINISH = {
     "content-filter": FinishReason.CONTENT_FILTER,
     "error": FinishReason.ERROR,
 }
-"""Words of `finish` and what they are here."""
+"""Values of `finish` and their finish reasons here."""
 
 ABORTED = "MessageAbortedError"
 """The error of an answer that a person stopped."""
 
 
 class OpenCodeReader:
-    """Reads one exported session, an array of them, or one a line."""
+    """Reads one exported session, an array of them, or JSON Lines of them."""
 
     keeps_ids = False
 
     def __init__(self, clock: Clock, bounds: ArchiveLimits) -> None:
         """Args:
-        clock: A session without a time is of now.
+        clock: The time of sessions without one.
         bounds: Limits on the archive.
         """
         self._clock = clock
@@ -62,7 +62,7 @@ class OpenCodeReader:
         time = an_object_at(info, "time", "info")
         at = seconds_at(time, "created", "info.time", 1000) or self._clock()
         if array(value, "todos", ""):
-            conversation.problem("NO_PLACE", "Left out: the list of what is to do.", "todos")
+            conversation.problem("NO_PLACE", "Left out: the to-do list.", "todos")
         taken_back = _taken_back(info, conversation)
         parts, system, hidden = Parts(conversation, self._bounds), "", False
         for message, place in objects(value, "messages", ""):
@@ -76,7 +76,7 @@ class OpenCodeReader:
             conversation.add(draft)
             system = text_at(about, "system", f"{place}.info") or system
         if taken_back and not hidden:
-            conversation.problem("MISSING_MESSAGE", "The message that was taken back is not there.", "info.revert")
+            conversation.problem("MISSING_MESSAGE", "The message that was taken back is missing.", "info.revert")
         session = Session(
             session_id=source_id,
             created_at=at,
@@ -108,7 +108,7 @@ def _draft(info: Json, place: str, begun: datetime, conversation: ConversationBu
 
 
 def _ending(info: Json, place: str) -> dict[str, Any]:
-    """Returns how an answer ended, as fields of `Message`."""
+    """Returns the end of an answer as fields of `Message`."""
     word = text_at(info, "finish", place)
     more: dict[str, Any] = {"provider_finish_reason": word} if word else {}
     if word in FINISH:
@@ -124,7 +124,7 @@ def _ending(info: Json, place: str) -> dict[str, Any]:
 
 
 def _usage(info: Json, place: str) -> Usage | None:
-    """Returns the tokens of an answer; None when all are 0, which is how OpenCode writes that it knows none."""
+    """Returns the tokens of an answer; None when all are 0, which OpenCode writes when it does not know them."""
     tokens, at = an_object_at(info, "tokens", place), f"{place}.tokens"
     cache = an_object_at(tokens, "cache", at)
     found = Usage(
@@ -145,7 +145,7 @@ def _count(value: Json, key: str, place: str) -> int:
 
 
 def _cost(info: Json, place: str) -> int | None:
-    """Returns the cost of an answer; None for 0, which is how OpenCode writes that it knows no price."""
+    """Returns the cost of an answer; None for 0, which OpenCode writes when it does not know the price."""
     cost = number_at(info, "cost", place) or 0
     if not 0 <= cost <= MAX_USD:
         refuse(f"{place}.cost", f"must be an amount in USD, at most {MAX_USD}")
@@ -156,7 +156,9 @@ def _taken_back(info: Json, conversation: ConversationBuilder) -> str:
     """Returns the first message that was taken back; "" for none."""
     revert = an_object_at(info, "revert", "info")
     if text_at(revert, "partID", "info.revert"):
-        conversation.problem("NO_PLACE", "Only a part of a message was taken back; it is all there.", "info.revert")
+        conversation.problem(
+            "NO_PLACE", "Only a part of a message was taken back; the complete message is kept.", "info.revert"
+        )
         return ""
     return id_at(revert, "messageID", "info.revert")
 
@@ -164,7 +166,7 @@ def _taken_back(info: Json, conversation: ConversationBuilder) -> str:
 def _directory(info: Json, conversation: ConversationBuilder) -> str:
     found = text_at(info, "directory", "info")
     if found == "/":
-        return ""  # what OpenCode has outside a project
+        return ""  # OpenCode's directory outside a project
     if found and (not PurePosixPath(found).is_absolute() or ".." in found or len(found) > 4096 or "\0" in found):
         conversation.problem("NO_PLACE", "Left out: a directory that is not an absolute path here.", "info.directory")
         return ""

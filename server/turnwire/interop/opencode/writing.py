@@ -1,9 +1,9 @@
-"""Writes sessions as OpenCode exports them, a line for each.
+"""Writes sessions as OpenCode exports them, with one line for each.
 
-What OpenCode has no place for is left out: messages of other types than user and assistant, content that only a
-provider understands, senders, turns, settings but title, directory and system prompt. A refusal is written as text, an
-error of an answer as `UnknownError`, arguments that are no JSON object as the argument `input`. What was taken back is
-`info.revert`.
+What OpenCode cannot express is left out: messages of other types than user and assistant, content that only a provider
+understands, senders, turns, and settings except title, directory and system prompt. A refusal is written as text, an
+error of an answer as `UnknownError`, arguments that are not a JSON object as the argument `input`. What was taken back
+is `info.revert`.
 """
 
 import base64
@@ -44,12 +44,12 @@ _WORDS = {reason: word for word, reason in FINISH.items()}
 
 
 class OpenCodeWriter:
-    """Writes JSON Lines. Holds the files of one session, because a later message may refer to each of them again."""
+    """Writes JSON Lines. Keeps the files of one session, because a later message may refer to each of them again."""
 
     mime = "application/jsonl"
 
     def __init__(self) -> None:
-        """Begins an archive."""
+        """Starts an archive."""
         self._files: dict[str, bytes] = {}
         self._session: Session | None = None
         self._first = True
@@ -219,7 +219,7 @@ def _arguments(text: str) -> Json:
 
 
 def _object(text: str) -> Json:
-    """Returns the object that a text is; {} when it is none, or one that readers would refuse."""
+    """Returns the JSON object in a text; {} when it is not an object, or one that readers would reject."""
     try:
         found = msgspec.json.decode(text)
     except (ValueError, RecursionError):
@@ -243,7 +243,7 @@ def _is_deep(value: object) -> bool:
 
 
 def _id(prefix: str, found: str) -> str:
-    """Returns an id with the prefix that OpenCode asks for."""
+    """Returns an id with the prefix that OpenCode requires."""
     return found if found.startswith(prefix) else f"{prefix}_{found}"
 
 

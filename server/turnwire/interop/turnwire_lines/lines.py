@@ -8,13 +8,13 @@ from turnwire.domain.conversation.turns import Turn
 
 FORMAT = "turnwire"
 VERSION = 4
-"""Grows when an older reader would lose or misread something: a new kind of line, or a new field of a value."""
+"""Increases when an older reader would lose or misread something: a new kind of line, or a new field of a value."""
 
 MIME = "application/jsonl"
 
 
 class Header(Struct, frozen=True, tag="archive", tag_field="kind", kw_only=True):
-    """The first line. Readers take other fields, because those of a newer version may have any."""
+    """The first line. Readers accept unknown fields, because that of a newer version may have any."""
 
     format: str = ""
     version: int = 0
@@ -48,7 +48,7 @@ class MessageLine(Struct, frozen=True, tag="message", tag_field="kind", forbid_u
     message: Message
     hidden: bool = False
     branch: Branch | None = None
-    """Only of a hidden one: it is off the path."""
+    """Only for a hidden message that is off the path."""
 
 
 class SessionEndLine(Struct, frozen=True, tag="session_end", tag_field="kind", forbid_unknown_fields=True):

@@ -34,10 +34,10 @@ from turnwire.interop.turnwire_lines.lines import (
 )
 
 MAX_TEXTS = 500_000
-"""JSON texts and keys of one line: small ones take far more time and memory than their bytes. A message of 10,000 parts
-has less than half as many."""
+"""Maximum JSON texts and keys of one line: small ones take far more time and memory than their bytes. A message of
+10,000 parts has less than half as many."""
 _COUNTED_BYTES = 2**22
-"""Counted at once, in some milliseconds in which nothing else runs."""
+"""Bytes counted at once, in some milliseconds in which nothing else runs."""
 
 _ID = re.compile(r"(ses|msg|trn|prt)_[0-9a-f]{32}")
 
@@ -50,7 +50,7 @@ _line = msgspec.json.Decoder(Line).decode
 
 
 def longest_line(max_file_bytes: int, max_message_bytes: int) -> int:
-    """Returns how long a line may be: a file in base64, or a message whose every other character is escaped."""
+    """Returns the maximum length of a line: a file in base64, or a message whose every other character is escaped."""
     return max(max_file_bytes * 4 // 3, 2 * max_message_bytes) + 2**20
 
 
@@ -60,11 +60,11 @@ class LinesReader:
     keeps_ids = True
 
     def __init__(self, max_line_bytes: int) -> None:
-        """Takes how long a line may be; see `longest_line`."""
+        """Takes the maximum length of a line; see `longest_line`."""
         self._max_line_bytes = max_line_bytes
 
     def read(self, source: BinaryIO, options: Mapping[str, str]) -> Iterator[Record | ImportProblem]:
-        """Yields the records. Memory is that of one line."""
+        """Yields the records. Takes the memory of one line."""
         for name in sorted(options):
             raise InvalidRequest.of(f"options[{name}]", "this format has no options")
         return _Archive(source, self._max_line_bytes).records()
@@ -101,7 +101,7 @@ class _Archive:
         while not isinstance(line := self._next_line(), SessionEndLine):
             if isinstance(line, FileLine):
                 if line.sha256 in files:
-                    raise self._wrong("sha256", "the session has this file already")
+                    raise self._wrong("sha256", "the session already has this file")
                 yield self._file(line)
                 files[line.sha256] = len(line.content)
             elif isinstance(line, TurnLine):
@@ -225,7 +225,7 @@ class _Archive:
         return line
 
     def _next_bytes(self) -> bytes:
-        """Returns the next line. Reads no more than the longest one."""
+        """Returns the next line. Reads at most the maximum length of one."""
         self._number += 1
         data = self._source.readline(self._max_line_bytes + 1)
         if not data:
@@ -240,7 +240,7 @@ class _Archive:
         return data
 
     def _hint(self, data: bytes) -> str:
-        """Returns what to add to a refusal of the first line: JSON of other systems is often one long line."""
+        """Returns an addition to an error of the first line: JSON of other systems is often one long line."""
         return "" if self._number > 1 or data.startswith(_BEGINNING) else f", and {_NO_HEADER}"
 
     def _wrong(self, place: str, description: str, **metadata: str) -> ArchiveInvalid:
@@ -248,7 +248,9 @@ class _Archive:
 
 
 def _texts_in(data: bytes) -> int:
-    """Returns how many texts JSON has, without reading it: each has two quotes. At least half of the true number."""
+    """Returns an estimate of the number of texts in JSON, without reading it: each has two quotes. At least half of the
+    true number.
+    """
     quotes = 0
     for start in range(0, len(data), _COUNTED_BYTES):
         end = start + _COUNTED_BYTES

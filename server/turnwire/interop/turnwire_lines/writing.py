@@ -36,13 +36,13 @@ class LinesWriter:
     mime = MIME
 
     def __init__(self, *, include_files: bool) -> None:
-        """Takes whether the records have the bytes of files."""
+        """Takes whether the records include the bytes of files."""
         self._header = Header(format=FORMAT, version=VERSION, files=include_files)
         self._began = False
         self._sessions = self._files = self._turns = 0
 
     def write(self, record: Record) -> bytes:
-        """Returns the line of a record, and before the first one the header."""
+        """Returns the line of a record, preceded by the header for the first one."""
         return self._begin() + _line(self._line_of(record))
 
     def end(self) -> bytes:
@@ -79,7 +79,7 @@ def _of_no_server(session: Session) -> Session:
 
 
 def _turn_of_no_server(turn: Turn) -> Turn:
-    """Returns a turn without what means something on its server only."""
+    """Returns a turn without what is only meaningful on its server."""
     return msgspec.structs.replace(
         turn, tenant=DEFAULT_TENANT, subject="", traceparent="", resumes=0, start_sequence=0, end_sequence=0
     )

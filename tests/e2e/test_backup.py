@@ -183,7 +183,7 @@ def test_a_copy_that_differs_is_no_backup(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         "turnwire.storage.sqlite.care.backup.sqlite3.connect", lambda *a, **k: real(*a, **{"factory": Lossy, **k})
     )
-    with pytest.raises(StorageError, match="not the same"):
+    with pytest.raises(StorageError, match="differs from the database"):
         back_up(path, tmp_path / "b.db")
     assert not list(tmp_path.glob("*b.db*"))
 

@@ -64,7 +64,7 @@ def _keys(document: Document, keys: str) -> str:
 def check_open_addresses(
     document: Document, server: ServerConfig, web: WebConfig, tls: TlsConfig, auth: AuthConfig
 ) -> None:
-    """Refuses to listen where other machines can connect without both TLS and authentication.
+    """Rejects an address at which other machines can connect without both TLS and authentication.
 
     Raises:
         ConfigError: names the keys to set.

@@ -58,7 +58,7 @@ SHOWN_SECTIONS = ("server", "web", "storage", "limits", "files")
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """The whole configuration, checked. Contains the names of the variables with API keys, never the keys."""
+    """The complete, checked configuration. Has the names of the variables with API keys, never the keys."""
 
     server: ServerConfig = ServerConfig()
     web: WebConfig = WebConfig()
@@ -80,9 +80,9 @@ class Config(Struct, frozen=True, kw_only=True):
     """Its `roots` are absolute, with links resolved."""
     tenants: Mapping[str, TenantSettings] = {}
     default_roots: tuple[Path, ...] = ()
-    """Takes the place of `files.roots` when these are empty."""
+    """Replaces `files.roots` when these are empty."""
     written_roots: Mapping[Path, Path] = {}
-    """Maps the roots whose names lead through links, as they are written, to where they lead."""
+    """Maps the roots whose paths contain links from the path as written to the path with links resolved."""
     quotas: QuotaLimits = QuotaLimits()
     limits: Limits = Limits()
     retries: Retries = Retries()
@@ -97,13 +97,13 @@ class Config(Struct, frozen=True, kw_only=True):
         return self.auth.tokens or self.storage.path.with_name(f"{self.storage.path.stem}-tokens.db")
 
     def token_place(self) -> str:
-        """Returns where the tokens are: the address of the database of PostgreSQL, or else the path of their file."""
+        """Returns where the tokens are: the address of the PostgreSQL database, or the path of their file."""
         if self.storage.url and self.auth.tokens is None:
             return self.storage.url
         return str(self.token_file().absolute())
 
     def private_files(self) -> tuple[Path, ...]:
-        """Returns the files with secrets of the server besides its database, which need not exist."""
+        """Returns the files with secrets of the server, except its database. They need not exist."""
         tokens = self.token_file()
         beside = (tokens.with_name(tokens.name + suffix) for suffix in ("", "-journal", "-wal", "-shm"))
         return (*beside, *(key for key in (self.tls.key, self.cluster.key) if key))
@@ -138,13 +138,13 @@ class Config(Struct, frozen=True, kw_only=True):
 def shown_limits(sections: Mapping[str, Struct]) -> Mapping[str, int]:
     """Returns the counts, sizes and times of sections by their keys in the file, such as "limits.max_steps".
 
-    A time that is no whole number of seconds is given in milliseconds, under a key that ends so. Money is left out.
+    A time that is not a whole number of seconds is given in milliseconds, under a key that ends so. Money is left out.
     """
     shown = {}
     for section, settings in sections.items():
         for field in msgspec.structs.fields(settings):
             key, value = f"{section}.{field.encode_name}", getattr(settings, field.name)
-            if type(value) is int:  # money is of a type of its own, and true is no number
+            if type(value) is int:  # money has a type of its own, and true is not a number
                 shown[key] = value
             elif isinstance(value, float) and value.is_integer():
                 shown[key] = int(value)
@@ -256,11 +256,11 @@ def _web(document: Document) -> WebConfig:
             raise document.error("web.listen", f"{web.listen!r} is not host:port") from None
     for index, origin in enumerate(web.allowed_origins):
         if origin != "*" and not (re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/@?#\s*]+", origin) and has_host(origin)):
-            problem = f'{origin!r} is no origin, such as https://app.example without a path, and not "*"'
+            problem = f'{origin!r} is not an origin, such as https://app.example without a path, and not "*"'
             raise document.error(f"web.allowed_origins[{index}]", problem)
     for index, host in enumerate(web.allowed_hosts):
         if not re.fullmatch(r"\*|[A-Za-z0-9_.-]+", host):
-            problem = f'{host!r} is no name, such as turnwire.example without a port, and not "*"'
+            problem = f'{host!r} is not a name, such as turnwire.example without a port, and not "*"'
             raise document.error(f"web.allowed_hosts[{index}]", problem)
     return web
 
@@ -282,7 +282,7 @@ def _metrics(document: Document) -> MetricsConfig:
 def _storage(document: Document) -> StorageConfig:
     storage = document.section("storage", StorageConfig)
     if not storage.path.name:
-        raise document.error("storage.path", "names no file")
+        raise document.error("storage.path", "does not name a file")
     if storage.url:
         _check_url(document, storage.url)
     if "path" not in document.table("storage"):
@@ -297,7 +297,7 @@ def _check_url(document: Document, url: str) -> None:
     except ValueError as error:
         raise document.error("storage.url", "is not an address") from error
     if parts.scheme not in ("postgresql", "postgres"):
-        raise document.error("storage.url", "is not an address of PostgreSQL: it must begin with postgresql://")
+        raise document.error("storage.url", "is not a PostgreSQL address: it must begin with postgresql://")
     if password:
         raise document.error("storage.url", "has a password: set PGPASSWORD, or name a password file with PGPASSFILE")
     document.require_extra("storage.url", "postgres", "psycopg")

@@ -95,7 +95,7 @@ def text(value: msgspec.Struct) -> str:
 
 
 class SessionHead(NamedTuple):
-    """What a commit needs to know of its session."""
+    """The facts that a commit needs of its session."""
 
     id: int
     tenant: str
@@ -125,7 +125,7 @@ class SessionHead(NamedTuple):
 
 
 class MessageHead(NamedTuple):
-    """What a commit needs to know of a stored message."""
+    """The facts that a commit needs of a stored message."""
 
     id: int
     session: int
@@ -150,7 +150,7 @@ class MessageHead(NamedTuple):
 
 
 class TurnHead(NamedTuple):
-    """What a commit needs to know of a stored turn."""
+    """The facts that a commit needs of a stored turn."""
 
     id: int
     session: int
@@ -162,7 +162,7 @@ class TurnHead(NamedTuple):
 
 
 class RequestHead(NamedTuple):
-    """What a commit needs to know of a stored permission request or question."""
+    """The facts that a commit needs of a stored permission request or question."""
 
     id: int
     session: int

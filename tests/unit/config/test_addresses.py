@@ -48,7 +48,7 @@ def test_the_parts_of_an_address() -> None:
 @pytest.mark.parametrize("host", ["https://turnwire.example", "turnwire.example:8080", "a b", "", "*.example"])
 def test_a_name_of_the_web_listener_is_a_name(tmp_path: Path, host: str) -> None:
     """Without a scheme and a port, so that none is added that never matches."""
-    with pytest.raises(ConfigError, match=r"web\.allowed_hosts\[1\]: .* is no name, such as turnwire\.example"):
+    with pytest.raises(ConfigError, match=r"web\.allowed_hosts\[1\]: .* is not a name, such as turnwire\.example"):
         _load(tmp_path, f'[web]\nallowed_hosts = ["*", "{host}"]')
 
 

@@ -56,7 +56,7 @@ def test_the_address_of_a_database_has_no_password() -> None:
             load(f'[storage]\nurl = "{url}"')
         assert "secret" not in str(caught.value)
     for url in ("mysql://db/x", "turnwire.db", "postgresql://[::1/x"):
-        with pytest.raises(ConfigError, match=r"storage.url: is not an address"):
+        with pytest.raises(ConfigError, match=r"storage.url: is not an? (PostgreSQL )?address"):
             load(f'[storage]\nurl = "{url}"')
 
 
@@ -185,11 +185,14 @@ def test_budgets_are_exact_and_zero_is_none() -> None:
         ("[agents.x]\npermissions = 1", "agents.x.permissions: expected a table, got a whole number"),
         (
             '[agents.x]\nfallback_models = ["offline/echo", "no/model"]',
-            "agents.x.fallback_models[1]: 'no/model' names no configured provider; there are: offline",
+            "agents.x.fallback_models[1]: 'no/model' names no configured provider; configured are: offline",
         ),
-        ('[models."no/model"]', """models."no/model": 'no/model' names no configured provider; there are: offline"""),
+        (
+            '[models."no/model"]',
+            """models."no/model": 'no/model' names no configured provider; configured are: offline""",
+        ),
         ("[models.echo]", """models."echo": 'echo' is not of the form provider/model"""),
-        ("[models.offline.echo]\nname = 'x'", 'models."offline": holds tables: a name with dots needs quotes'),
+        ("[models.offline.echo]\nname = 'x'", 'models."offline": has tables: a name with dots needs quotes'),
         ('[models."offline/new"]', 'models."offline/new": does not exist: offline models cannot be added'),
         ('[models]\n"offline/echo" = 1', 'models."offline/echo": expected a table, got a whole number'),
         (MODEL + "window = 1", 'models."offline/echo".window: is not a known key'),
@@ -295,7 +298,7 @@ def test_addresses_that_are_accepted(listen: str) -> None:
         ),
         ("[server]\nheartbeat_seconds = nan", "test.toml: server.heartbeat_seconds: expected a number > 0.0"),
         ("[storage]\npath = 3", "test.toml: storage.path: expected a path"),
-        ('[storage]\npath = ""', "test.toml: storage.path: names no file"),
+        ('[storage]\npath = ""', "test.toml: storage.path: does not name a file"),
         ('[files]\nroots = ["/no/such"]', "test.toml: files.roots[0]: /no/such is not a folder"),
         ('[tenants.acme]\nroots = ["/no/such"]', "test.toml: tenants.acme.roots[0]: /no/such is not a folder"),
         ("[tenants.acme]\nroots = 1", "test.toml: tenants.acme.roots: expected a list, got a whole number"),
@@ -333,7 +336,7 @@ def test_addresses_that_are_accepted(listen: str) -> None:
         ),
         (
             '[agents.x]\nmodel = "no/model"',
-            "test.toml: agents.x.model: 'no/model' names no configured provider; there are: offline",
+            "test.toml: agents.x.model: 'no/model' names no configured provider; configured are: offline",
         ),
         ('[defaults]\nmodel = "echo"', "test.toml: defaults.model: 'echo' is not of the form provider/model"),
         (

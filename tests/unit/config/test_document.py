@@ -43,7 +43,7 @@ def test_the_file_is_found_in_the_order_that_is_promised(tmp_path: Path) -> None
         ({"TURNWIRE_LOG_FORMAT": "xml"}, "TURNWIRE_LOG_FORMAT: 'xml' is not one of text, json"),
         (
             {"TURNWIRE_DEFAULT_MODEL": "openai/gpt"},
-            "TURNWIRE_DEFAULT_MODEL: 'openai/gpt' names no configured provider; there are: offline; "
+            "TURNWIRE_DEFAULT_MODEL: 'openai/gpt' names no configured provider; configured are: offline; "
             "openai is there when OPENAI_API_KEY is set",
         ),
         ({"TURNWIRE_CONFIG": "no.toml"}, "TURNWIRE_CONFIG: the file no.toml does not exist"),
@@ -73,10 +73,10 @@ def test_a_file_that_is_nested_too_deeply_is_named() -> None:
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("~nobodyxyz/x", "~nobodyxyz is nobody's home folder on this machine"),
+        ("~nobodyxyz/x", "~nobodyxyz names a user who does not exist on this machine"),
         ("n" * 300, "is longer than a path, or a name in it, may be"),
         ("n/" * 3000, "is longer than a path, or a name in it, may be"),
-        ("a\\u0000b", "holds a zero byte, which no path may have"),
+        ("a\\u0000b", "has a zero byte, which no path may have"),
     ],
 )
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_a_variable_that_names_no_file_at_all_is_named() -> None:
 
 
 def test_a_folder_that_leads_in_circles_is_named() -> None:
-    """The system says why it cannot be looked at."""
+    """The system says why it cannot be read."""
     Path("circle").symlink_to("circle")
-    with pytest.raises(ConfigError, match=r"^test\.toml: files\.roots\[0\]: \S+circle cannot be looked at: "):
+    with pytest.raises(ConfigError, match=r"^test\.toml: files\.roots\[0\]: \S+circle cannot be read: "):
         load('[files]\nroots = ["circle"]')
 
 

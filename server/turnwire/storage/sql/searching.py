@@ -47,7 +47,7 @@ _SPILL_SECONDS = 3_600
 
 _USUAL_WORDS = 80
 _SATURATION, _BY_LENGTH = 1.2, 0.75
-"""How soon more of the same word adds nothing, and how much less a long text counts: BM25's usual k1 and b."""
+"""Saturation by repetitions of a word, and penalty for the length of a text: BM25's usual k1 and b."""
 
 _PLACE = struct.Struct(">Q")
 

@@ -173,7 +173,7 @@ def test_what_cannot_be_carried_is_told(part: object, reason: str) -> None:
             "tool_calls[0].function: must be",
         ),
         (as_json({"messages": [{"role": "user"}] * 51}), "has more than 50 messages"),
-        (as_json([{"role": "user", "content": "a"}] * 51), "[50]: is one conversation, and too long"),
+        (as_json([{"role": "user", "content": "a"}] * 51), "[50]: is one conversation, and is too long"),
     ],
 )
 def test_malformed_archives_are_refused(content: bytes, text: str) -> None:

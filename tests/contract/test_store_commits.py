@@ -26,7 +26,14 @@ from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import QueueChanged, SessionUpdated
 from turnwire.domain.conversation.messages import MessageStatus, Text, ToolUse
 from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition
-from turnwire.domain.errors import SessionNotFound, ShuttingDown, StaleVersion, StorageError, TurnNotFound
+from turnwire.domain.errors import (
+    RequestIdReused,
+    SessionNotFound,
+    ShuttingDown,
+    StaleVersion,
+    StorageError,
+    TurnNotFound,
+)
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import (
     Change,
@@ -121,7 +128,7 @@ async def test_a_request_name_is_recorded_once_even_in_one_transaction(opened: O
         return_exceptions=True,
     )
     after = Committed(2, 3, {"msg_3": "msg_1"})
-    assert [answers[0], type(answers[1]), answers[2]] == [Committed(1, 2), StorageError, after]
+    assert [answers[0], type(answers[1]), answers[2]] == [Committed(1, 2), RequestIdReused, after]
     assert await _message_ids(opened) == ["msg_1", "msg_3"]
     assert await opened.store.request(BUILT_IN, "req") == StoredRequest("f1", "{}", before_sequence=1)
 

@@ -209,6 +209,24 @@ async def test_a_name_is_carried_out_once_wherever_it_arrives(nodes: Nodes) -> N
         assert len({answer.message_id for answer in answers}) == 1
 
 
+async def test_a_name_of_two_requests_is_carried_out_once(nodes: Nodes) -> None:
+    """In two sessions that two nodes have, and for a new one, at the same time: the others are told that it is used."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.balanced()
+    of_a, of_b = await new_session(a), await new_session(b)
+    for number in range(15):
+        name = f"name-{number}"
+        calls = (
+            a.messages.SendMessage(ask("/words 1", of_a, request_id=name)),
+            b.messages.SendMessage(ask("/words 1", of_b, request_id=name)),
+            a.sessions.CreateSession(CreateSessionRequest(request_id=name)),
+        )
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        refusals = [refusal_of(one) for one in answers if isinstance(one, grpc.aio.AioRpcError)]
+        assert [(one.reason, one.fields) for one in refusals] == [("REQUEST_ID_REUSED", ["request_id"])] * 2
+
+
 async def test_the_sessions_of_a_killed_node_go_on_with_the_other(nodes: Nodes) -> None:
     """Its turn ends as after a restart, nothing that was answered is lost, and a watch has everything once."""
     a = await nodes.start("a")

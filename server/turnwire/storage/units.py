@@ -33,7 +33,7 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.sessions import Session, begun, first_words_of
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
-from turnwire.domain.errors import IdTaken, SessionNotFound, StaleVersion, StorageError
+from turnwire.domain.errors import IdTaken, RequestIdReused, SessionNotFound, StaleVersion, StorageError
 from turnwire.domain.money import Consumption
 from turnwire.domain.text import folded
 from turnwire.ports.codec import Codec
@@ -702,11 +702,15 @@ class _Unit:
             raise StaleVersion("the session has changed meanwhile", {"headSequence": str(head)})
 
     def _record_request(self, change: RecordRequest) -> None:
-        """Stores the answer to a request. A session that is being removed may still have an answer of that name."""
+        """Stores the answer to a request. A session that is being removed may still have an answer of that name.
+
+        Raises:
+            RequestIdReused: another server has carried out another request of that name at the same time.
+        """
         caller = change.principal
         key = (caller.tenant, caller.subject, change.request_id)
         if self.transaction.requests.head(key):
-            raise StorageError(f"request {change.request_id} is remembered already", {"id": change.request_id})
+            raise RequestIdReused.of("request_id", "was used for another request", requestId=change.request_id)
         before_sequence = self.session.head_sequence + change.events_before
         row = (*key, self.session.id, change.fingerprint, change.receipt_json, before_sequence)
         self.transaction.own.requests[key] = row

@@ -49,6 +49,15 @@ _SETTINGS = "body, body_bytes, revision, is_titled, title_key, created_at_us"
 
 _REQUEST = "tenant, subject, request_id, session, fingerprint, receipt, before_sequence"
 
+_TAKE_NAME = (
+    " ON CONFLICT (tenant, subject, request_id) DO UPDATE SET session = excluded.session,"
+    " fingerprint = excluded.fingerprint, receipt = excluded.receipt, before_sequence = excluded.before_sequence,"
+    " request_id = CASE WHEN EXISTS (SELECT 1 FROM sessions WHERE id = requests.session AND state = 'deleting')"
+    " THEN excluded.request_id END"
+)
+"""A name is taken from a session that is being removed. Else another server has stored a request of the name since it
+was looked for: NULL is refused."""
+
 _USAGE_KEY = "tenant, quarter, session_id, subject, provider_id, model_id"
 
 _SUMS = (*KNOWN, *COUNTS)
@@ -90,7 +99,7 @@ _PUT: dict[str, Change] = {
     "message_files": insert("message_files", "message, file", " ON CONFLICT DO NOTHING"),
     "permissions": upsert("permissions", "id, permission_id, session, tenant, open, body"),
     "questions": upsert("questions", "id, question_id, session, tenant, open, body, hold"),
-    "requests": upsert("requests", _REQUEST, "tenant, subject, request_id"),
+    "requests": insert("requests", _REQUEST, _TAKE_NAME),
     "search_entries": insert("search_entries", "id, message, part_index, at_us, words, excerpt"),
 }
 """Write the rows of a table, in this order: tables to which others refer come first."""

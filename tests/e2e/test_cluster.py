@@ -410,6 +410,15 @@ async def test_certificates_that_do_not_work_stop_the_start(nodes: Nodes, tmp_pa
         await nodes.start("a", f'cert = "{cert}"\nkey = "{key}"\nca = "ca.pem"\n')
 
 
+async def test_an_address_that_is_taken_stops_the_start(tmp_path: Path, postgres_url: str) -> None:
+    """The error names the key."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        toml = f'[storage]\nurl = "{postgres_url}"\n[cluster]\nlisten = "{address}"\n'
+        with pytest.raises(RuntimeError, match=f"cannot start: cluster.listen: cannot listen on {address}"):
+            await ServerProcess.start(tmp_path, toml)
+
+
 class Everything:
     """Watches all sessions, goes on with its token at whichever node it is told, and keeps what it has seen."""
 

@@ -183,7 +183,8 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
                 else self._server.add_secure_port(listen, self._credentials)
             )
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {listen}") from error
+            problem = "the address is in use or not an address of this machine"
+            raise OSError(f"cluster.listen: cannot listen on {listen}: {problem}") from error
         return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
 
     async def start(

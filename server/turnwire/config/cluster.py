@@ -29,12 +29,18 @@ def read_cluster(document: Document, storage: StorageConfig) -> ClusterConfig:
     cluster = replace(cluster, listen=_address(document, "listen", cluster.listen))
     if cluster.advertise:
         cluster = replace(cluster, advertise=_address(document, "advertise", cluster.advertise))
-    elif not cluster.listen.startswith("unix:") and host_and_port(cluster.listen)[0] in _ANY_HOST:
+        if _is_any(cluster.advertise):
+            raise document.error("cluster.advertise", f"no other node can connect to {cluster.advertise}")
+    elif _is_any(cluster.listen):
         raise document.error("cluster.advertise", f"is required, because no other node can connect to {cluster.listen}")
     if cluster.ca is None and is_open(cluster.listen):
         problem = f"other machines can reach {cluster.listen}, so it needs cluster.cert, cluster.key and cluster.ca"
         raise document.error("cluster.listen", f"{problem}; otherwise listen on 127.0.0.1 or a Unix socket")
     return cluster
+
+
+def _is_any(address: str) -> bool:
+    return not address.startswith("unix:") and host_and_port(address)[0] in _ANY_HOST
 
 
 def _address(document: Document, name: str, address: str) -> str:

@@ -285,6 +285,10 @@ def test_addresses_that_are_accepted(listen: str) -> None:
         ("server = 1", "test.toml: server: must be a table"),
         ("[server]\nport = 1", "test.toml: server.port: is not a known key"),
         ("[server]\nlisten = 1", "test.toml: server.listen: expected text, got a whole number"),
+        (
+            '[storage]\nurl = "postgresql://h/d"\n[cluster]\nlisten = "127.0.0.1:1"\nadvertise = "0.0.0.0:1"',
+            "test.toml: cluster.advertise: no other node can connect to 0.0.0.0:1",
+        ),
         ('[server]\nlisten = "here"', "test.toml: server.listen: 'here' is neither host:port nor unix:path"),
         ('[server]\nlisten = "a:65536"', "test.toml: server.listen: 'a:65536' is neither host:port nor unix:path"),
         (

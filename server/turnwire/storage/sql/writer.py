@@ -392,8 +392,8 @@ class GroupWriter:
                 written_bytes += _written_bytes(unit)
                 if written_bytes + transaction.size_bytes >= MAX_BATCH_BYTES or time.perf_counter() >= end:
                     break
-            add_to_totals(db, transaction.deltas)
             transaction.finish()
+            add_to_totals(db, transaction.deltas)  # last: no server that has a total waits for what another one has
             is_change = db.has_changed()
             self._check_loss()
         self._check_loss()  # a commit written to a file that is now gone must not be confirmed

@@ -287,7 +287,7 @@ class PostgresDatabase(OneServer):
         except BaseException:
             if not self.connection.closed:
                 with contextlib.suppress(psycopg.OperationalError):  # the connection is gone, and its transaction too
-                    self.run("ROLLBACK")
+                    self.connection.rollback()  # also forgets what was to be prepared behind the error
             raise
 
     @contextlib.contextmanager

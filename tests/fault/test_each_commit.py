@@ -176,7 +176,7 @@ async def check_session(client: Client, session_id: str, live: SessionFold | Non
     assert {*ended} <= {*replayed.ended_turns}
 
 
-def integrity_report(event: SessionEvent) -> tuple[str, str]:
+def facts_of(event: SessionEvent) -> tuple[str, str]:
     """Returns what an event stays: a replay may show its subject as it is then."""
     return event.WhichOneof("kind") or "", event.turn_id
 
@@ -258,7 +258,7 @@ class Fault:
         """Notes the events of a watch, each with the commits that were durable when it came."""
         while events := await watch.batch():
             at = self.faults.durable
-            told.update({(e.session_id, e.sequence): (at, *integrity_report(e)) for e in events if e.sequence})
+            told.update({(e.session_id, e.sequence): (at, *facts_of(e)) for e in events if e.sequence})
 
     async def go_on(self, recorded: "Recorded", number: int) -> None:
         """Checks a server that has started on what a kill after a commit has left."""
@@ -275,7 +275,7 @@ class Fault:
             async with contextlib.AsyncExitStack() as stack:
                 watch = await self._watch(stack, session_id)
                 await watch.until_kind("caught_up")
-            now = {event.sequence: integrity_report(event) for event in watch.events if event.sequence}
+            now = {event.sequence: facts_of(event) for event in watch.events if event.sequence}
             for (told_of, sequence), (at, *facts) in recorded.told.items():
                 assert told_of != session_id or at > number or now.get(sequence) == tuple(facts)
         repeated = await self._act(case)

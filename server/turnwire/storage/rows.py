@@ -530,7 +530,7 @@ _WHOLE: dict[str, Callable[[bytes], e.DurableKind]] = {
 """Reads the kinds that have no row of their own, whose fields are all facts."""
 
 
-def integrity_report(kind: e.DurableKind) -> Facts:
+def facts_of(kind: e.DurableKind) -> Facts:
     """Returns the columns of an event in the log."""
     message_id, facts = "", b""
     match kind:

@@ -83,8 +83,8 @@ from turnwire.storage.rows import (
     counted,
     encode,
     facets_of,
+    facts_of,
     has_ended,
-    integrity_report,
     message_row,
     microseconds,
     moment,
@@ -1064,7 +1064,7 @@ class _Unit:
             transaction.next_position += 1
             frame = codec.encode_event(event) if watched else None
             stored.append(StoredEvent(event, frame, tenant))
-            kept = integrity_report(event.kind)  # type: ignore[arg-type]  # a durable one
+            kept = facts_of(event.kind)  # type: ignore[arg-type]  # a durable one
             self.added_bytes += len(kept.facts)
             transaction.own.size_bytes += len(kept.facts) + len(frame or b"")
             turn, message = packed("trn", new.turn_id), packed("msg", kept.message_id)

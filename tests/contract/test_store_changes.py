@@ -25,7 +25,7 @@ from tests.support.fakes.opened_store import OpenedStore, events_in, kinds_in, o
 from turnwire.domain.conversation.events import MessageFinished, SessionUpdated, SessionView
 from turnwire.domain.conversation.messages import Failure, File, FinishReason, MessageStatus, Text
 from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition, TurnStatus
-from turnwire.domain.errors import MessageNotFound, SessionNotFound, StorageError
+from turnwire.domain.errors import MessageNotFound, RequestIdReused, SessionNotFound, StorageError
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT, Principal, Role
 from turnwire.ports.commit import (
     Commit,
@@ -256,7 +256,7 @@ async def test_each_principal_has_names_of_its_own(opened: OpenedStore) -> None:
     assert await opened.store.request(promoted, "req") == found[0]
     assert await opened.store.request(BUILT_IN, "req") == found[3]
     again = RecordRequest(promoted, "req", "f", "{}")
-    with pytest.raises(StorageError):
+    with pytest.raises(RequestIdReused):
         await opened.store.commit(adding(make_message("msg_x", "a"), NOW, (), again))
     stranger = Principal(tenant="b", subject="bob", role=Role.ADMIN)
     assert await opened.store.request(stranger, "req") is None

@@ -143,6 +143,8 @@ class Command:
     """Further condition to wait for before all is at rest."""
     removes: bool = False
     """Whether its session is gone afterwards."""
+    lasts: bool = False
+    """Whether later turns of its session no longer wait for what other commands are about."""
 
     @property
     def is_of_session(self) -> bool:
@@ -1014,7 +1016,7 @@ COMMANDS: dict[str, Command] = {
     "renew a lease": _command("tool.RenewToolCall", a_leased_call, renew_it, has_its_line, late=SETTLED),
     "release a lease": _command("tool.ReleaseToolCall", a_leased_call, release_it, call_ended),
     "allow once": _command(PERMISSION, a_permission, responding("once"), permitted(True)),
-    "allow always": _command(PERMISSION, a_permission, responding("always"), permitted(True)),
+    "allow always": _command(PERMISSION, a_permission, responding("always"), permitted(True), lasts=True),
     "reject": _command(PERMISSION, a_permission, responding("reject"), permitted(False)),
     "accept a question": _command(
         QUESTION,

@@ -122,7 +122,7 @@ class Traffic:
 
 def _stays(command: Command) -> bool:
     """Returns whether a command can be carried out in a session that is there, and leaves it there."""
-    return command.is_of_session and not command.removes and not command.asks_people
+    return command.is_of_session and not (command.removes or command.lasts or command.asks_people)
 
 
 async def come_to_rest(client: Client, case: Case, session_id: str) -> None:

@@ -1,11 +1,14 @@
 """An upload as a file that nobody else sees: `turnwire.core.intake.uploads` on the real store."""
 
+import asyncio
 import hashlib
 import os
 import tempfile
+import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,3 +84,33 @@ async def test_the_file_goes_with_an_error_of_its_user(uploads: SqlUploads, tmp_
         async with spooled(uploads, "default", "upl_1", tmp_path) as file:
             raise ZeroDivisionError
     assert file.closed
+
+
+async def test_the_file_is_closed_when_it_comes_after_its_user_has_gone(
+    uploads: SqlUploads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread creates it, whether somebody waits for it or not."""
+    begun, may_create, create = threading.Event(), threading.Event(), tempfile.TemporaryFile
+    created = []
+
+    def slow(**options: Any) -> Any:
+        begun.set()
+        may_create.wait()
+        created.append(create(**options))
+        return created[0]
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", slow)
+
+    async def use() -> None:
+        async with spooled(uploads, "default", "upl_1", tmp_path):
+            pass
+
+    using = asyncio.create_task(use())
+    await asyncio.to_thread(begun.wait)
+    using.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    may_create.set()
+    async with asyncio.timeout(10):
+        while not (created and created[0].closed):
+            await asyncio.sleep(0.001)

@@ -60,7 +60,7 @@ async def spooled(store: UploadStore, tenant: str, upload_id: str, folder: Path)
     """
     await complete_upload(store, tenant, upload_id)
     with disk_errors(folder):
-        file = await asyncio.to_thread(_created, folder)
+        file = await _created(folder)
     try:
         async for piece in store.pieces(tenant, upload_id):
             with disk_errors(folder):
@@ -73,8 +73,23 @@ async def spooled(store: UploadStore, tenant: str, upload_id: str, folder: Path)
             await asyncio.to_thread(file.close)
 
 
-def _created(folder: Path) -> BinaryIO:
-    return tempfile.TemporaryFile(prefix="turnwire-", dir=folder)
+async def _created(folder: Path) -> BinaryIO:
+    """Creates a file on a thread. When the caller is cancelled meanwhile, it is closed once it exists."""
+
+    def create() -> BinaryIO:
+        return tempfile.TemporaryFile(prefix="turnwire-", dir=folder)
+
+    creating = asyncio.get_running_loop().run_in_executor(None, create)
+    try:
+        return await asyncio.shield(creating)
+    except asyncio.CancelledError:
+        creating.add_done_callback(_close)
+        raise
+
+
+def _close(created: "asyncio.Future[BinaryIO]") -> None:
+    if not created.cancelled() and created.exception() is None:
+        created.result().close()
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ class SqlTokens:
 
     async def revoke(self, token_id: str, when: datetime) -> bool:
         """Marks a token as revoked."""
-        return await self._table.change(_REVOKE, (_to_ms(when), token_id)) > 0
+        return await self._table.change(_REVOKE, (_ms(when), token_id)) > 0
 
     async def all(self) -> tuple[TokenRecord, ...]:
         """Returns every token."""
@@ -81,12 +81,12 @@ class SqlTokens:
         known, self._known = self._known, None  # while this fails, there may be another database
         [found] = await self._table.rows(_COUNT)
         self._known = known
-        return tuple(found) != known
+        return found != known
 
     async def note_uses(self, uses: Mapping[str, datetime]) -> None:
         """Stores times of last use."""
         if uses:
-            await self._table.note_uses({token_id: _to_ms(when) or 0 for token_id, when in uses.items()})
+            await self._table.note_uses({token_id: _ms(when) for token_id, when in uses.items()})
 
     async def aclose(self) -> None:
         """Closes the connection."""
@@ -107,7 +107,7 @@ def _row(record: TokenRecord) -> Row:
     principal = record.principal
     times = (record.created_at, record.expires_at, record.last_used_at, record.revoked_at)
     names = (principal.tenant, principal.subject, principal.role.value)
-    return (record.token_id, record.token_hash, *names, *map(_to_ms, times))
+    return (record.token_id, record.token_hash, *names, *(None if time is None else _ms(time) for time in times))
 
 
 def _record(row: Row) -> TokenRecord:
@@ -123,8 +123,8 @@ def _record(row: Row) -> TokenRecord:
     )
 
 
-def _to_ms(time: datetime | None) -> int | None:
-    return None if time is None else int(time.timestamp() * 1000)
+def _ms(time: datetime) -> int:
+    return int(time.timestamp() * 1000)
 
 
 def _from_ms(milliseconds: Any) -> datetime:

@@ -27,30 +27,27 @@ from turnwire.identity.settings import CertificateHolder
 _INTRODUCTION = """\
 # Configuration
 
-`make generate` writes this page from the types that the configuration is read as; change the text there.
-[examples/turnwire.toml](../../examples/turnwire.toml) is a file to start from.
+`make generate` writes this page. [examples/turnwire.toml](../../examples/turnwire.toml) is a file to start from.
 
 The configuration is a TOML file: the one that `--config` names, else `TURNWIRE_CONFIG`, else `./turnwire.toml` if
-there is one. An unknown key or a bad value stops the start, and the error names it. Relative paths start at the
-file's folder. Times are in seconds, sizes in bytes, without a unit. Unless a range says otherwise, counts are at
-least 1, and times are more than 0 and at most a day. Money is in USD, a number or a text such as `"0.075"`, at most
-1,000,000.
+it exists. An unknown key or a bad value stops the start. Relative paths start at the file's folder. Unless a range
+says otherwise, counts are at least 1, and times more than 0 and at most a day. Money is in USD, a number or a text
+such as `"0.075"`, at most 1,000,000.
 
-Behind each key stands its default (of several choices the first), or what it takes when it has none.
+Behind each key stands its default (of several choices the first), or the kind of its value.
 """
 
 _VARIABLES = """\
 ## Environment variables and options
 
-A variable wins over the file, and an option of `turnwire serve` wins over both. An empty variable counts as unset.
-Other variables are read only if the file names them (`api_key_env`, `env`, `headers_env`).
+A variable wins over the file, and an option of `turnwire serve` over both. An empty variable counts as unset.
 """
 
 _PERMISSIONS = f"""\
 ## `[permissions]`
 
-What happens to calls of tools, for all agents, the clients' own tools included. Each key is a pattern of tool names, in
-quotes when it has dots; upper and lower case differ. The value is one of
+What happens to [calls of tools](../guides/tools.md#permissions), for all agents. Each key is a pattern of tool names,
+in quotes when it has dots; case counts. The value is one of
 {", ".join(f'`"{action}"`' for action in PermissionAction)}. The last pattern that matches counts, so begin with `"*"`;
 without a match a call is allowed.
 """
@@ -88,11 +85,11 @@ def configuration() -> str:
 
 
 def _variables() -> str:
-    rows = {"TURNWIRE_CONFIG": "the configuration file; `--config` wins"}
+    rows = {"TURNWIRE_CONFIG": "the configuration file"}
     for override, (section, key) in KEY_OF_OVERRIDE.items():
         rows[override] = f"`{section}.{key}`"
     for name, provider in BUILTIN_BY_VENDOR.items():
-        rows[provider.api_key_env] = f"the key of provider `{name}`, which is there when it is set"
+        rows[provider.api_key_env] = f"the key of provider `{name}`"
     return "\n" + "".join(f"- `{name}`: {meaning}\n" for name, meaning in rows.items())
 
 

@@ -36,24 +36,23 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The address that the server listens on, and its connections."""
 
     listen: str = "127.0.0.1:50051"
-    """Address to serve on: `host:port`, where port 0 selects a free port, `[ipv6]:port` or `unix:path`."""
+    """Address: `host:port` (port 0: a free one), `[ipv6]:port` or `unix:path`."""
     socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "0600"
-    """Mode of the file of a Unix socket, in octal digits; everyone with write access can connect."""
+    """Mode of a Unix socket's file, in octal digits; whoever may write to it can connect."""
     socket_group: str = ""
-    """Group of the socket, by name or number; empty: the system's choice."""
+    """Group of the socket, by name or number. Empty: the system's choice."""
     max_message_bytes: Count = 16 * 2**20
-    """Largest request. gRPC rejects a larger one with RESOURCE_EXHAUSTED and no reason; a message may have more."""
+    """Largest request; gRPC rejects a larger one with RESOURCE_EXHAUSTED and no reason."""
     max_connections: Count = 10_000
     """gRPC connections; further ones are closed."""
     max_list_bytes: Count = 4095 * 2**10
-    """Largest answer of `GetMessages` and `ListSessions` without `page_size`: older entries are left out, and a single
-    one is `ANSWER_TOO_LARGE`. The default stays below the 4 MiB that gRPC clients accept."""
+    """Largest answer of [`GetMessages` and `ListSessions` without `page_size`](contract.md#lists)."""
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
-    """Time for running requests when the server stops; then they are cancelled."""
+    """Time for running requests when the server stops."""
     heartbeat_seconds: Seconds = 15.0
     """Silence after which a watcher gets a heartbeat."""
     insecure: bool = False
-    """True allows an address that other machines can reach without TLS and authentication."""
+    """True allows an address that other machines reach without TLS and authentication."""
 
     def socket_group_id(self) -> int | None:
         """Returns the number of the socket's group; None for the system's choice.
@@ -70,16 +69,16 @@ class WebConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The web listener: Connect, gRPC-Web and JSON over HTTP, and the console. It also uses `[tls]` and `[auth]`."""
 
     listen: str = ""
-    """Address: `host:port`, where port 0 selects a free port, or `[ipv6]:port`; "" serves no HTTP."""
+    """Address, as `server.listen`, no Unix socket; "" serves no HTTP."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of further web pages that may call, such as `https://app.example`; `"*"` allows all."""
+    """Origins of further [pages that may call](../operate/web.md#which-pages-may-call), such as `https://app.example`;
+    `"*"`: all."""
     allowed_hosts: tuple[str, ...] = ()
-    """Further names by which a listener without TLS may be called, without a port, such as `turnwire.example` ([which
-    are accepted](../operate/web.md#which-pages-may-call)); `"*"` accepts all, and then any page whose name resolves to
-    this machine may call."""
+    """Further names by which a listener without TLS may be called, without a port; `"*"`: all, and then any page whose
+    name resolves to this machine may call."""
     max_connections: Count = 10_000
-    """Connections; further ones are closed. At most half of the files that the process may open. TLS connections count
-    from the end of their handshake."""
+    """Connections, with TLS from the end of the handshake; further ones are closed. At most half of the files that the
+    process may open."""
     insecure: bool = False
     """As `server.insecure`."""
 
@@ -88,23 +87,22 @@ class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Encryption of all connections, switched on by `cert` and `key`. The files are read again when they change."""
 
     cert: Path | None = None
-    """The server's certificate, then those of the authorities between it and the root (PEM)."""
+    """The server's certificate, then those of authorities below the root (PEM)."""
     key: Path | None = None
     """The certificate's private key, not encrypted (PEM)."""
     client_ca: Path | None = None
-    """Authorities of client certificates (PEM). Every client of the gRPC listener must then present a certificate, also
-    for health checks; clients of the web listener never do."""
+    """Authorities of client certificates (PEM), which every client of the gRPC listener must then present."""
 
 
 class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Identification of callers. Without methods, every caller is an admin of the tenant `default`."""
 
     methods: tuple[Literal["token", "jwt", "mtls"], ...] = ()
-    """Ways to sign in, of which a call needs one: tokens of `turnwire token`, JSON web tokens (`[auth.jwt]`), client
-    certificates (`[auth.mtls]`)."""
+    """Ways to sign in: tokens of `turnwire token`, JSON web tokens (`[auth.jwt]`), client certificates
+    (`[auth.mtls]`)."""
     tokens: Path | None = None
-    """An SQLite file for the tokens. Default: `turnwire-tokens.db` next to `turnwire.db`; with `storage.url` they are
-    in that database."""
+    """SQLite file of the tokens. Default: `turnwire-tokens.db` next to `turnwire.db`, or the database of
+    `storage.url`."""
     jwt: JwtSettings | None = None
     """JSON web tokens."""
     mtls: MtlsSettings | None = None
@@ -115,14 +113,14 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Where conversations are stored."""
 
     path: Path = Path("turnwire.db")
-    """The SQLite file. With `url` only the folder for requests that are too large for memory."""
+    """The SQLite file. With `url` its folder has only requests that are too large for memory."""
     url: str = ""
-    """PostgreSQL in place of the file: `postgresql://USER@HOST/DATABASE`; "" for none. The password is in PGPASSWORD or
-    PGPASSFILE. Needs the extra `postgres`."""
+    """[PostgreSQL](../internals/storage.md#postgresql) in place of the file: `postgresql://USER@HOST/DATABASE`. Needs
+    the extra `postgres`."""
     retained_events_per_session: Count = 10_000
-    """Newest events that a session keeps; a watcher that needs older ones gets `resync`."""
+    """Newest events that a session keeps."""
     retained_events_days: Count = 30
-    """Days after which events are dropped; those of a running turn are kept."""
+    """Days after which events are dropped, but for those of a running turn."""
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,50 +131,48 @@ class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: LogFormat = "text"
     """`text` for people, or `json` for one JSON object per line."""
     stuck_loop_seconds: Annotated[float, Meta(ge=0, le=60)] = 0.1
-    """Log a stack trace when the event loop is blocked for longer; 0: never."""
+    """Blocking of the event loop that is logged with a stack trace; 0: never."""
 
 
 class MetricsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The address at which Prometheus reads the server's metrics: `http://ADDRESS/metrics`, without authentication."""
+    """The address at which Prometheus reads [metrics](../operate/observe.md#metrics), without authentication."""
 
     listen: str = ""
-    """Address: `host:port` or `[ipv6]:port`; "" serves no metrics."""
+    """Address: `host:port` or `[ipv6]:port`; "" serves none."""
     insecure: bool = False
     """True allows an address that other machines can reach."""
     by_tenant: bool = False
-    """True adds a label with the tenant to turns, tokens and cost."""
+    """True adds the tenant as a label to turns, tokens and cost."""
 
 
 class TracingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Traces, sent to a collector as OTLP over HTTP with protobuf.
+    """[Traces](../operate/observe.md#traces), sent to a collector as OTLP over HTTP. Needs the extra `otel`.
 
-    Needs the extra `otel` (docs/operate/install.md). A key with its default value uses the OpenTelemetry variable that
-    is named with it; [observe](../operate/observe.md#traces) has the other variables.
+    A key with its default uses the OpenTelemetry variable that is named with it.
     """
 
     enabled: bool = False
     """Whether traces are recorded and sent."""
     endpoint: str = ""
-    """Address of the collector with its path, such as `http://127.0.0.1:4318/v1/traces`. "" uses
-    `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, else `OTEL_EXPORTER_OTLP_ENDPOINT`, else port 4318 of this machine."""
+    """Address of the collector with its path, such as `http://127.0.0.1:4318/v1/traces`; else
+    `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `OTEL_EXPORTER_OTLP_ENDPOINT`, or port 4318 of this machine."""
     service_name: str = ""
-    """Name of this server in the traces. "" uses `OTEL_SERVICE_NAME`, else `turnwire`."""
+    """Name of this server; else `OTEL_SERVICE_NAME` or `turnwire`."""
     sample_ratio: Share = 1.0
-    """Share of the traces beginning here that are recorded. 1.0 uses `OTEL_TRACES_SAMPLER`, else records all."""
+    """Share of traces beginning here that are recorded; with 1.0 `OTEL_TRACES_SAMPLER` decides."""
     content: bool = False
-    """Whether prompts, answers, arguments and results are part of the traces: everyone who can read the traces can then
-    read conversations."""
+    """Whether prompts, answers, arguments and results are part of the traces."""
 
 
 class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings for sessions, messages and agents that do not set them."""
 
     model: str = "offline/echo"
-    """`PROVIDER/MODEL` that answers when neither message, session nor agent names a model."""
+    """`PROVIDER/MODEL` that answers where neither message, session nor agent names a model."""
     fallback_models: tuple[str, ...] = ()
-    """Models that are used in this order when the provider of the chosen model does not answer."""
+    """Models to try, in this order, when the provider of the chosen model does not answer."""
     builtin_providers: bool = True
-    """False disables all providers that are not in the file."""
+    """False disables providers that are not in the file."""
     host_messages: bool = True
     """Whether errors, aborts and compactions leave a HOST message in the conversation."""
 
@@ -185,13 +181,13 @@ class ModelSection(ModelFacts, frozen=True, kw_only=True):
     """Facts about a model that override the price list. The table also lists the model."""
 
     input_usd_per_million: PicoUsd | None = None
-    """Price of prompt tokens neither read from nor written to a cache."""
+    """Prompt tokens, neither read from nor written to a cache."""
     output_usd_per_million: PicoUsd | None = None
-    """Price of generated tokens, reasoning included."""
+    """Generated tokens, reasoning included."""
     cache_read_usd_per_million: PicoUsd | None = None
-    """Price of prompt tokens read from a cache; without a discount, repeat the input price."""
+    """Prompt tokens read from a cache; without a discount, repeat the input price."""
     cache_write_usd_per_million: PicoUsd | None = None
-    """Price of prompt tokens written to a cache; without a surcharge, repeat the input price."""
+    """Prompt tokens written to a cache; without a surcharge, repeat the input price."""
 
     def settings(self) -> ModelSettings:
         """Returns the model with its prices."""
@@ -209,16 +205,16 @@ class ClusterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """This server as one of [several nodes](../operate/cluster.md) on one PostgreSQL (`storage.url`)."""
 
     listen: str = ""
-    """Address for calls of the other nodes: `host:port`, `[ipv6]:port` or `unix:path`; "" for a single server. Its
-    clients are trusted: where other machines can reach it, it needs `cert`, `key` and `ca`."""
+    """Address for the other nodes, as `server.listen`; "" for a single server. Where other machines can reach it, it
+    needs `cert`, `key` and `ca`."""
     advertise: str = ""
-    """Address at which the other nodes reach this one, if it is not `listen`. The certificate is for this address."""
+    """Address at which the other nodes reach this one, if it is not `listen`."""
     cert: Path | None = None
-    """This node's certificate, for both ends of connections between nodes (PEM)."""
+    """This node's certificate (PEM)."""
     key: Path | None = None
     """The certificate's private key, not encrypted (PEM)."""
     ca: Path | None = None
-    """Authority of the certificates of all nodes, and of no others (PEM)."""
+    """Authority of the nodes' certificates, and of no others (PEM)."""
 
 
 SECTIONS: Mapping[str, type[Struct]] = {

@@ -30,24 +30,24 @@ class PermissionRule(Struct, frozen=True):
 
 
 class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Named settings that a session or a message can choose. Sessions that name no agent use the agent "default"."""
+    """Named settings that a session or a message can choose; otherwise the agent "default" counts."""
 
     system: str = ""
     """System prompt; "" for none."""
     model: ModelRef | None = None
     """If omitted: the session's model, else the server's default."""
     fallback_models: tuple[ModelRef, ...] | None = None
-    """Tried in this order when the model's provider does not answer. If omitted: the models of `[defaults]`."""
+    """As `defaults.fallback_models`, which count if this is omitted."""
     description: str = ""
-    """For display in user interfaces."""
+    """For user interfaces."""
     color: Annotated[str, Meta(pattern="^(#[0-9a-fA-F]{6})?$")] = ""
-    """For display in user interfaces: "#rrggbb" or ""."""
+    """For user interfaces: "#rrggbb" or ""."""
     tools: tuple[str, ...] | None = None
-    """Name patterns of server tools that it may use, such as "fs.*". Omitted: all; empty: none."""
+    """Patterns of server tools that it may use, such as "fs.*". Omitted: all; empty: none."""
     sender_names: bool = True
-    """Whether messages name their senders to models when there is more than one sender."""
+    """Whether models are told [who speaks](../guides/models.md#who-speaks)."""
     permissions: tuple[PermissionRule, ...] = ()
-    """Like `[permissions]`, and placed after those rules; the last matching rule applies."""
+    """Rules that come after those of `[permissions]`."""
 
     def may_use(self, tool: str) -> bool:
         """Returns whether the agent may use a tool of the server."""
@@ -58,9 +58,9 @@ class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Retries of a model call that failed before its first content."""
 
     max_retries: Annotated[int, Meta(ge=0, le=20)] = 3
-    """Further attempts with the same model after the first."""
+    """Further attempts with the same model."""
     first_delay_seconds: Seconds = 0.5
-    """Pause before the first retry. It doubles with each retry; up to half of it is subtracted at random."""
+    """First pause; it doubles with each retry, less up to half of it at random."""
     longest_delay_seconds: Seconds = 30.0
     """Longest pause. A provider that asks for a longer one counts as unavailable."""
 
@@ -76,19 +76,19 @@ class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class FileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The files on the server's disk that a message may name, and the maximum sizes of files."""
+    """Files on the server's disk that messages may name, and sizes of files."""
 
     roots: tuple[Path, ...] = ()
-    """Folders whose files messages may name, and below which directories of sessions are. Empty: [what a server without
-    roots reads](../operate/security.md#files-of-the-server)."""
+    """Folders of [files that messages may name](../operate/security.md#files-of-the-server), and of sessions'
+    directories."""
     max_bytes: Count = 20 * 2**20
     """Largest file, attached or in a tool's result, else `MESSAGE_TOO_LARGE`."""
     max_upload_bytes: Annotated[int, Meta(ge=1, le=2**53 - 1)] = 2 * 2**30
     """Largest upload, else `MESSAGE_TOO_LARGE`."""
     max_uploads: Count = 20
-    """Uploads of a tenant at a time, complete ones included, else `CONCURRENCY_LIMIT`."""
+    """Uploads of a tenant, complete ones included; else `CONCURRENCY_LIMIT`."""
     upload_expiry_seconds: Annotated[float, Meta(gt=0, le=30 * 86_400)] = 86_400.0
-    """Time without a write after which an upload is removed."""
+    """Time without a write after which an upload goes."""
 
     @property
     def upload_expiry(self) -> timedelta:
@@ -106,35 +106,33 @@ class QuotaLimits(
         "max_cost_pico_usd_per_month": "max_cost_usd_per_month",
     },
 ):
-    """Limits of each tenant's use; 0 and a key that is left out set no limit.
+    """[Quotas](../concepts/tenants-and-quotas.md#quotas) of each tenant; 0 and a key that is left out set none.
 
-    `[tenants.NAME.quotas]` has the same keys: a key that is given there counts for that tenant instead. Days and months
-    are those of UTC.
+    A key in `[tenants.NAME.quotas]` counts for that tenant instead.
     """
 
     max_sessions: QuotaLimit | None = None
-    """Sessions that are stored."""
+    """Stored sessions."""
     max_running_turns: QuotaLimit | None = None
     """Turns that run or wait for a tool or a person."""
     max_waiting_messages: QuotaLimit | None = None
-    """Messages that wait, in all sessions together."""
+    """Messages that wait, in all sessions."""
     max_watchers: QuotaLimit | None = None
-    """Event streams open at the same time."""
+    """Open event streams."""
     max_requests_per_second: QuotaLimit | None = None
     """Requests a second, on average. A stream is one."""
     max_request_burst: QuotaLimit | None = None
-    """Requests at once after a pause. 0 or omitted: those of one second."""
+    """Requests at once after a pause; 0 or omitted: those of a second."""
     max_stored_bytes: QuotaLimit | None = None
-    """Everything that is stored, uploads and kept events included; equal files once. Answers and results of tools are
-    stored even beyond it."""
+    """All that is stored; equal files once. Answers and results of tools may go over it."""
     max_tokens_per_day: TokenLimit | None = None
-    """Prompts and answers together. A step that has begun may go over."""
+    """Prompts and answers. A step that has begun may go over."""
     max_tokens_per_month: TokenLimit | None = None
-    """The same for a calendar month."""
+    """The same for a month."""
     max_cost_pico_usd_per_day: PicoUsd | None = None
-    """Money for models; steps of unknown price count as 0."""
+    """Money for models."""
     max_cost_pico_usd_per_month: PicoUsd | None = None
-    """The same for a calendar month."""
+    """The same for a month."""
 
     def over(self, defaults: "QuotaLimits") -> "QuotaLimits":
         """Returns these limits, with the defaults for those that are left out."""
@@ -143,43 +141,40 @@ class QuotaLimits(
 
 
 class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Permitted models, limits and settings of one tenant. A server that does not identify callers has one tenant,
-    `default`.
-    """
+    """Settings of one tenant. A server that does not identify callers has one, `default`."""
 
     roots: tuple[Path, ...] | None = None
-    """As `files.roots`, for this tenant alone. If omitted: `files.roots`; empty: no file of the server."""
+    """As `files.roots`, which count if this is omitted; empty: no file of the server."""
     quotas: QuotaLimits = QuotaLimits()
-    """Limits that count instead of those in `[quotas]`."""
+    """Limits in place of those in `[quotas]`."""
 
 
 class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When and by which model older messages are summarised."""
 
     enabled: bool = True
-    """Applies to sessions without a setting of their own."""
+    """For sessions without a setting of their own."""
     threshold: Annotated[float, Meta(ge=0.1, le=0.99)] = 0.8
-    """Share of the context window that request and answer may fill before older messages are summarised."""
+    """Share of the context window that request and answer may fill before that."""
     keep: Annotated[float, Meta(ge=0.05, le=0.9)] = 0.3
     """Share that the newest messages may keep; less than `threshold`."""
     model: ModelRef | None = None
-    """Writes the summaries. If omitted or "": the model of the turn."""
+    """Writer of the summaries; if omitted or "", the turn's model."""
 
 
 class TitleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Titles that a model gives to sessions without one, when an answer has ended."""
 
     enabled: bool = False
-    """Whether such a call is made for each session; it counts as others do."""
+    """Whether such calls are made; they count as others do."""
     model: ModelRef | None = None
-    """Writes all titles. If omitted or "": one of `models`, or else the model that answered, unless it is of
-    `offline`."""
+    """Writer of all titles; if omitted or "", one of `models`, else the model that answered, if not of `offline`."""
     models: tuple[ModelRef, ...] = ()
     """Cheap models, one for each provider whose sessions it titles."""
     max_seconds: Seconds = 20.0
     """Time for the call."""
     max_input_characters: Annotated[int, Meta(ge=2, le=100_000)] = 4000
-    """Characters that the model gets, half of question and answer each."""
+    """Characters of question and answer that the model gets, half of each."""
     max_output_tokens: Annotated[int, Meta(ge=16, le=100_000)] = 512
     """Tokens that the model may write; reasoning needs some hundred."""
     max_title_characters: Annotated[int, Meta(ge=8, le=1024)] = 60

@@ -33,51 +33,51 @@ class Limits(
 
     # Messages and settings
     max_message_bytes: Count = 32 * 2**20
-    """All that one message brings: text, attachments, metadata, system prompt, tools. More is `MESSAGE_TOO_LARGE`."""
+    """All that one message brings: text, attachments, metadata, system prompt, tools; else `MESSAGE_TOO_LARGE`."""
     max_tools_bytes: Count = 2**20
-    """Names, descriptions and schemas of the tools of one message together, else `MESSAGE_TOO_LARGE`."""
+    """Tools of one message: names, descriptions, schemas; else `MESSAGE_TOO_LARGE`."""
 
     # Answers of models
     max_answer_bytes: Count = 8 * 2**20
-    """Text, reasoning and arguments of one answer. Here and at the next three it ends: `PROVIDER_STREAM_FAILED`."""
+    """Text, reasoning and arguments of one answer, which else ends (`PROVIDER_STREAM_FAILED`), as at the next three."""
     max_answer_parts: Count = 2_000
-    """Parts of one answer: paragraphs with sources, reasoning, tool calls."""
+    """Parts of one answer."""
     max_answer_received_bytes: Count = 128 * 2**20
     """All that comes for one answer, unpacked."""
     max_answer_seconds: Seconds = 3_600.0
     """Time of one answer; `timeout_seconds` of a provider bounds its silence."""
     flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = 0.2
-    """Maximum time for which streamed text stays unsaved."""
+    """Longest time for which streamed text stays unsaved."""
 
     # Tool calls and MCP servers
     client_tool_timeout_seconds: Seconds = 600.0
-    """Time that a call of a client tool waits for its result without a lease; then the model reads an error."""
+    """Wait of a client tool's call for its result, without a lease; then the model reads an error."""
     leased_tool_timeout_seconds: Seconds = 86_400.0
-    """The same at most, whatever the leases."""
+    """The same, with leases."""
     question_timeout_seconds: Seconds = 540.0
-    """Time after which a question of a tool expires. MCP servers commonly forget after ten minutes."""
+    """Time after which a question of a tool expires; MCP servers often forget after ten minutes."""
     max_open_permissions: Count = 100
-    """Calls of one answer that wait for a person; of further ones the model reads an error."""
+    """Calls of one answer that wait for a person; others fail."""
     max_parallel_tool_calls: Count = 8
-    """Server tools that run at a time in one turn; further ones wait."""
+    """Server tools that run at once in one turn; others wait."""
     max_tool_output_bytes: Count = 256 * 1024
-    """Output of one call of a server tool; the rest is cut off, and `full_output` has all."""
+    """Output of one call of a server tool; it is cut, and `full_output` has all."""
 
     # Queues and turns
     max_steps: Count = 50
-    """Model calls of one turn, which then ends (MAX_STEPS). A message may set less."""
+    """Model calls of one turn, which then ends (MAX_STEPS); a message may set less."""
     max_running_turns: Count = 256
-    """Turns whose model is asked at a time, on the whole server; further ones wait, tenants in turns."""
+    """Turns whose model is asked at once; others wait, tenants in turns."""
     max_queued_messages: Annotated[int, Meta(ge=0)] = 100
     """Messages that wait in one session."""
     max_repeated_calls: Annotated[int, Meta(ge=2)] = 3
-    """Consecutive steps with identical calls and results after which a turn ends (`TOOL_CALL_REPEATED`)."""
+    """Steps in a row with equal calls and results after which a turn ends (`TOOL_CALL_REPEATED`)."""
     max_turn_tokens: TokenLimit = 0
-    """Prompts and answers of one turn, which then ends (`BUDGET_EXHAUSTED`); 0: no limit. A message may set less."""
+    """[Budget](../guides/budgets.md) of one turn; 0: none. A message may set less."""
     max_turn_cost_pico_usd: PicoUsd = PicoUsd(0)
-    """The same in money; steps of unknown price count as 0."""
+    """The same in money."""
     max_session_tokens: TokenLimit = 0
-    """The same for all turns of a session together. A session may set less."""
+    """Budget of a session, which may set less."""
     max_session_cost_pico_usd: PicoUsd = PicoUsd(0)
     """The same in money."""
 
@@ -85,21 +85,20 @@ class Limits(
     max_watchers: Count = 10_000
     """Event streams open at the same time."""
     max_calls: Count = 20_000
-    """Calls at a time, open streams and unread answers included. Calls without credentials and health watches have a
-    quarter of it, those of one address an eighth."""
+    """Calls at a time, open streams and unread answers included; without credentials and for watches of health a
+    quarter, an eighth per address."""
     max_calls_per_address: Count = 15_000
     """Calls at a time of one address (of IPv6, of a /64; of all Unix sockets)."""
     max_streams_per_connection: Count = 1_000
-    """Calls at a time on one connection of gRPC; a client waits with further ones."""
+    """Calls at a time on one connection of gRPC; clients wait with others."""
 
     # Memory
     max_memory_bytes: Count = 2**30
-    """Memory of the process; nine tenths of the limit of its control group if that is less. [What happens near
-    it](../operate/overload.md#memory-pressure)."""
+    """[Memory](../operate/overload.md#memory-pressure) of the process; at most nine tenths of its control group's."""
 
     # Archives
     max_exports: Count = 8
-    """Exports at a time: each holds a connection of the database and, on the disk, one session."""
+    """Exports at a time; each holds a connection of the database."""
     max_tenant_exports: Count = 2
     """Exports of one tenant at a time."""
     max_imports: Count = 4

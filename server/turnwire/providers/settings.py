@@ -24,41 +24,36 @@ _VENDOR_HOSTS: Mapping[str, str] = {
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A provider of models.
-
-    NAME has letters, digits, "_", "-" and ".", and is the part before the slash in `PROVIDER/MODEL`. A table replaces
-    the default provider of the same name.
-    """
+    """A [provider of models](../guides/models.md). NAME has letters, digits, "_", "-" and "."."""
 
     kind: ProviderKind
-    """The API of the provider."""
+    """Its API."""
     name: str = ""
     """Name for people; "" uses the table's name."""
     base_url: str = ""
     """Address, without user name or password; "" uses the vendor's own."""
     api_key_env: str = ""
-    """NAME of the environment variable that has the key, never the key; "" for servers that need none."""
+    """NAME of the variable that has the key, never the key; "" for none."""
     default_model: str = ""
-    """Model to suggest to people, without the provider's name; "" suggests the first listed one."""
+    """Model to suggest to people, without the provider's name; "": the first listed one."""
     models: tuple[str, ...] = ()
-    """Models to list. Left out, a provider at its vendor's address lists those of the price list."""
+    """Models to list. Left out: at the vendor's address those of the price list."""
     only_listed_models: bool = False
-    """True rejects models that neither `models` nor a table of `[models]` names."""
+    """True rejects models that neither `models` nor `[models]` names."""
     price_provider: str = ""
-    """Vendor of the models in the price list; "" uses the kind's own."""
+    """Vendor in the price list; "" uses the kind's own."""
     timeout_seconds: Seconds = 600.0
     """Maximum silence of the provider, including the time to connect."""
     max_output_tokens: Count = 8192
-    """Output limit where the API requires one and the caller gave none."""
+    """Output limit where the API requires one and the caller sets none."""
     stream_usage: bool = True
     """False for servers that reject `stream_options`."""
     sends_reasoning: bool = False
-    """True for Chat Completions servers that require `reasoning_content` back with tool calls (DeepSeek, Moonshot)."""
+    """True for Chat Completions servers that require `reasoning_content` back (DeepSeek, Moonshot)."""
     sends_traceparent: bool = False
-    """True sends the header `traceparent`, so that the provider's traces join ours. Use it for your own gateways,
-    because it shows others which requests belong together. Needs `tracing.enabled`."""
+    """True sends the header `traceparent`, which shows which requests belong together. Needs `tracing.enabled`."""
     reasoning_summary: Literal["", "auto", "concise", "detailed"] = ""
-    """Requests readable reasoning from OpenAI Responses, if the organisation has access to it; "" does not."""
+    """Readable reasoning to request from OpenAI Responses, where the organisation has access."""
 
 
 def address_of(settings: ProviderSettings) -> str:
@@ -76,11 +71,11 @@ class ModelFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     description: str = ""
     """Description for people."""
     context_window_tokens: Tokens | None = None
-    """Without it nothing is compacted until the model rejects a request. Offline models have 128000."""
+    """If unknown, nothing is compacted until the model rejects a request."""
     max_output_tokens: Tokens | None = None
     """For people: the longest answer of the model."""
     capabilities: tuple[Capability, ...] | None = None
-    """Left out: unknown. A model that cannot see images or documents gets a line of text in their place."""
+    """Left out: unknown. In place of images or documents that a model cannot see it gets a line of text."""
 
 
 class ModelSettings(ModelFacts, frozen=True, kw_only=True):

@@ -15,40 +15,35 @@ from turnwire.domain.bounds import Seconds
 
 
 class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An MCP server: either a program to start (`command`) or an address (`url`).
+    """An [MCP server](../guides/tools.md#mcp-servers): a program to start (`command`) or an address (`url`).
 
-    NAME has at most 32 letters, digits, "_" and "-"; the server's tools are called `NAME.TOOL`. Needs the extra `mcp`
-    (docs/operate/install.md).
+    NAME has at most 32 letters, digits, "_" and "-". Needs the extra `mcp`.
     """
 
     command: str = ""
-    """Program to start; it speaks MCP on its standard input and output."""
+    """Program that speaks MCP on its standard input and output."""
     args: tuple[str, ...] = ()
-    """Arguments of the program."""
+    """Its arguments."""
     env: tuple[str, ...] = ()
-    """NAMES of further variables that the program gets, in addition to HOME, PATH and the like; never values."""
+    """NAMES of further variables that it gets, besides HOME, PATH and the like; never values."""
     cwd: Path | None = None
-    """Working directory of the program. Left out: the server's own."""
+    """Its working directory. Left out: the server's own."""
     url: str = ""
-    """Address of a server that speaks streamable HTTP, without user name or password."""
+    """Address for streamable HTTP, without user name or password."""
     headers_env: Mapping[str, str] = {}
     """NAME of the variable with the value, by header name."""
     sends_traceparent: bool = False
-    """True sends `traceparent` in `_meta` with each call, so that the server's traces join ours. Needs
-    `tracing.enabled`."""
+    """True sends `traceparent` in `_meta` with each call. Needs `tracing.enabled`."""
     timeout_seconds: Seconds = 60.0
-    """Time limit of one call, not counting waits for a person."""
+    """Time of one call, without waits for a person."""
     questions: bool = True
-    """False: the server may not ask people questions during calls."""
+    """Whether it may ask people [questions](../guides/tools.md#questions)."""
     one_call_at_a_time: bool = False
-    """True makes calls of all sessions wait for each other. Use it for programs of version 2025-11-25 or before that
-    ask questions, because questions are rejected while several calls run."""
+    """True makes calls of all sessions wait for each other: for programs of version 2025-11-25 or before that ask."""
     protocol: Literal["auto", "handshake"] = "auto"
-    """"auto" uses the newest version that the server speaks; "handshake" begins in the way that servers of 2025-11-25
-    and before expect."""
+    """The newest version that the server speaks, or the handshake of 2025-11-25 and before."""
     start_timeout_seconds: Seconds = 30.0
-    """Time limit from connecting to the list of tools; then the server tries again. The first turns also wait for at
-    most this time."""
+    """Time from connecting to the list of tools, then the server tries again; the first turns wait as long."""
 
 
 class Backoff(Struct, frozen=True):

@@ -345,14 +345,14 @@ async def test_a_stop_stores_no_longer_than_it_has_time(tmp_path: Path, monkeypa
     monkeypatch.setattr("turnwire.storage.sql.writer.STOP_SECONDS", 0.0)
     is_begun, may_end = threading.Event(), threading.Event()
 
-    def hold(_db: object, _deltas: object) -> None:
+    def hold(_db: object, _ledger: object) -> None:
         is_begun.set()
         may_end.wait()
 
     async with opened_store(tmp_path) as opened:
         await opened.store.commit(creating())
         held = opened.store._writer.carry_out(Other(hold))
-        beside = opened.store._writer.carry_out(Other(lambda _db, _deltas: None))
+        beside = opened.store._writer.carry_out(Other(lambda _db, _ledger: None))
         try:
             await asyncio.to_thread(is_begun.wait)
             behind = opened.store.commit(adding(make_message("msg_behind", "a")))

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
+from math import inf
 from typing import NamedTuple
 
 from turnwire.domain.accounts import Account, QuotaName, check_count
@@ -84,26 +85,61 @@ class Accounts:
                 del days[day]
 
 
-def check_totals(
-    totals: tuple[int, int], deltas: Iterable[Delta], added: Delta, *, max_sessions: int = 0, max_stored_bytes: int = 0
-) -> None:
-    """Raises QuotaExceeded when a tenant may not add that much.
+class TotalsMoved(Exception):
+    """Other servers have stored so much meanwhile that the transaction would exceed a quota, or might."""
 
-    Args:
-        totals: The sessions and bytes that the tenant had before the transaction.
-        deltas: Changes of the transaction so far.
-        added: The amounts to add.
-        max_sessions: Maximum sessions of the tenant; 0 sets no limit.
-        max_stored_bytes: Maximum stored bytes of the tenant; 0 sets no limit.
 
-    Raises:
-        QuotaExceeded: the tenant would exceed one of them.
+class Ledger:
+    """The changes of one transaction in the accounts of tenants, and the quotas that it has checked.
+
+    Other servers change the same totals. So each check notes how much they may have for the quota to hold, and the
+    transaction is repeated when they have more at its end, where it has the totals to itself.
     """
-    sessions, stored_bytes = totals
-    for delta in deltas:
-        if delta.tenant == added.tenant:
-            sessions, stored_bytes = sessions + delta.sessions, stored_bytes + delta.stored_bytes
-    if added.sessions > 0:
-        check_count(added.tenant, QuotaName.SESSIONS, max_sessions, sessions, added.sessions)
-    if added.stored_bytes > 0:
-        check_count(added.tenant, QuotaName.STORED_BYTES, max_stored_bytes, stored_bytes, added.stored_bytes)
+
+    def __init__(self) -> None:
+        """Begins without changes."""
+        self.deltas: list[Delta] = []
+        """In the order of the units."""
+        self._others: dict[str, tuple[float, float]] = {}
+
+    def check(self, totals: tuple[int, int], added: Delta, *, max_sessions: int = 0, max_stored_bytes: int = 0) -> None:
+        """Raises QuotaExceeded when a tenant may not add that much.
+
+        Args:
+            totals: The sessions and bytes that the tenant had before the transaction.
+            added: The amounts to add.
+            max_sessions: Maximum sessions of the tenant; 0 sets no limit.
+            max_stored_bytes: Maximum stored bytes of the tenant; 0 sets no limit.
+        """
+        sessions, stored_bytes = self._changed(added.tenant)
+        most_sessions, most_bytes = self._others.get(added.tenant, (inf, inf))
+        if added.sessions > 0:
+            check_count(added.tenant, QuotaName.SESSIONS, max_sessions, totals[0] + sessions, added.sessions)
+            if max_sessions:
+                most_sessions = min(most_sessions, max_sessions - sessions - added.sessions)
+        if added.stored_bytes > 0:
+            used = totals[1] + stored_bytes
+            check_count(added.tenant, QuotaName.STORED_BYTES, max_stored_bytes, used, added.stored_bytes)
+            if max_stored_bytes:
+                most_bytes = min(most_bytes, max_stored_bytes - stored_bytes - added.stored_bytes)
+        self._others[added.tenant] = most_sessions, most_bytes
+
+    def check_again(self, totals: Mapping[str, tuple[int, int]]) -> None:
+        """Checks all quotas at the end of the transaction.
+
+        Args:
+            totals: By tenant that it changes, the sessions and bytes with all its changes.
+
+        Raises:
+            TotalsMoved: a quota would be exceeded, or would be but for a unit that was rejected.
+        """
+        for tenant, (sessions, stored_bytes) in totals.items():
+            own_sessions, own_bytes = self._changed(tenant)
+            most_sessions, most_bytes = self._others.get(tenant, (inf, inf))
+            if sessions - own_sessions > most_sessions or stored_bytes - own_bytes > most_bytes:
+                raise TotalsMoved
+
+    def _changed(self, tenant: str) -> tuple[int, int]:
+        """Returns the sessions and bytes that the transaction has added so far."""
+        own = [delta for delta in self.deltas if delta.tenant == tenant]
+        return sum(delta.sessions for delta in own), sum(delta.stored_bytes for delta in own)

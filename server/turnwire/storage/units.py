@@ -69,7 +69,7 @@ from turnwire.ports.commit import (
     UseUpload,
 )
 from turnwire.ports.store import StoredEvent, Watched
-from turnwire.storage.accounts import Delta, check_totals
+from turnwire.storage.accounts import Delta, Ledger
 from turnwire.storage.rows import (
     KIND_NUMBERS,
     NOT_TAKEN_BACK,
@@ -309,8 +309,7 @@ class Transaction:
         self.engine = engine
         self.next_number = next_number
         self.next_position = next_position
-        self.deltas: list[Delta] = []
-        """Changes of the units in the accounts."""
+        self.ledger = Ledger()
         self.rows, self.own = Rows(), Rows()
         self.sessions = Known[SessionHead](engine.sessions)
         self.messages = Known[MessageHead](engine.messages)
@@ -474,7 +473,7 @@ class CommitWriter:
         if unit.quota is not None:
             _check_quota(unit, unit.quota, delta, stored_bytes)
         if any(delta[1:]):
-            unit.transaction.deltas.append(delta)
+            unit.transaction.ledger.deltas.append(delta)
 
 
 def _check_quota(unit: "_Unit", quota: RequireQuota, delta: Delta, stored_bytes: int) -> None:
@@ -482,9 +481,8 @@ def _check_quota(unit: "_Unit", quota: RequireQuota, delta: Delta, stored_bytes:
     if unit.session.state == SessionState.IMPORTING:
         sessions = 0 if unit.session.joins else 1
         delta = delta._replace(sessions=sessions, stored_bytes=delta.stored_bytes + stored_bytes)
-    check_totals(
+    unit.transaction.ledger.check(
         unit.transaction.totals.head(delta.tenant) or (0, 0),
-        unit.transaction.deltas,
         delta,
         max_sessions=quota.max_sessions,
         max_stored_bytes=quota.max_stored_bytes,

@@ -6,14 +6,14 @@ from functools import lru_cache
 from operator import itemgetter
 
 from turnwire.domain.money import Consumption
-from turnwire.storage.accounts import KEPT_DAYS, Delta, check_totals
+from turnwire.storage.accounts import KEPT_DAYS, Delta, Ledger
 from turnwire.storage.sql.columns import stored_bytes
 from turnwire.storage.sql.database import Database, Dialect
 
 _ADD_TOTAL = (
     "INSERT INTO tenant_totals (tenant, sessions, stored_bytes) VALUES (?, ?, ?) ON CONFLICT (tenant) DO UPDATE"
     " SET sessions = tenant_totals.sessions + excluded.sessions,"
-    " stored_bytes = tenant_totals.stored_bytes + excluded.stored_bytes"
+    " stored_bytes = tenant_totals.stored_bytes + excluded.stored_bytes RETURNING sessions, stored_bytes"
 )
 _ADD_DAY = (
     "INSERT INTO usage_days (tenant, day, tokens, cost_pico_usd) VALUES (?, ?, ?, ?) ON CONFLICT (tenant, day)"
@@ -41,8 +41,11 @@ def _stored_bytes(dialect: Dialect) -> str:
     )
 
 
-def add_to_totals(db: Database, deltas: Iterable[Delta]) -> None:
+def add_to_totals(db: Database, deltas: Iterable[Delta]) -> dict[str, tuple[int, int]]:
     """Adds the changes of a transaction's units. Costs a statement for each tenant, and for each of its days.
+
+    Returns the sessions and bytes of each tenant that has changed: no other server changes them before the end of the
+    transaction.
 
     The totals save the next start from counting over all sessions.
     """
@@ -54,13 +57,17 @@ def add_to_totals(db: Database, deltas: Iterable[Delta]) -> None:
         for day, used in delta.spent:
             spent[delta.tenant, day] = spent.get((delta.tenant, day), Consumption()) + used
     # in the same order on all servers, so that none waits for another in a circle
-    for tenant, added in sorted(changed.items()):
-        if any(added):
-            db.run(_ADD_TOTAL, (tenant, *added))
+    totals = {
+        tenant: (sessions, stored_bytes)
+        for tenant, added in sorted(changed.items())
+        if any(added)
+        for sessions, stored_bytes in db.rows(_ADD_TOTAL, (tenant, *added))
+    }
     for (tenant, day), used in sorted(spent.items(), key=itemgetter(0)):
         number = (day - _FIRST_DAY).days
         db.run(_ADD_DAY, (tenant, number, used.tokens, used.cost_pico_usd))
         db.run(_FORGET_DAYS, (tenant, number))
+    return totals
 
 
 def counted_totals(db: Database) -> list[Delta]:
@@ -125,6 +132,6 @@ def totals(db: Database, tenant: str) -> tuple[int, int]:
     return sessions, stored_bytes
 
 
-def check_bytes(db: Database, deltas: Iterable[Delta], added: Delta, max_stored_bytes: int) -> None:
-    """Raises QuotaExceeded when a tenant may not store that many more bytes; see `check_totals`."""
-    check_totals(totals(db, added.tenant), deltas, added, max_stored_bytes=max_stored_bytes)
+def check_bytes(db: Database, ledger: Ledger, added: Delta, max_stored_bytes: int) -> None:
+    """Raises QuotaExceeded when a tenant may not store that many more bytes; see `Ledger.check`."""
+    ledger.check(totals(db, added.tenant), added, max_stored_bytes=max_stored_bytes)

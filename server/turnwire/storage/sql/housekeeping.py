@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from turnwire.domain.errors import ShuttingDown, StorageError
-from turnwire.storage.accounts import Delta
+from turnwire.storage.accounts import Ledger
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.writer import GroupWriter, Other
 
@@ -24,8 +24,8 @@ Step = Callable[[], Awaitable[bool]]
 remaining work is read from the database, so a start, a crash or a failed commit between two steps loses nothing."""
 
 
-def stored(writer: GroupWriter, step: Callable[[Database, list[Delta]], bool]) -> Step:
-    """Returns a step that runs in the writer's transactions and appends its changes of the accounts."""
+def stored(writer: GroupWriter, step: Callable[[Database, Ledger], bool]) -> Step:
+    """Returns a step that runs in the writer's transactions and notes its changes of the accounts."""
 
     async def carry_out() -> bool:
         return await writer.carry_out(Other(step, is_step=True))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from turnwire.ports.clock import Clock, PatientClock, utc_now
 from turnwire.ports.commit import SessionState
-from turnwire.storage.accounts import Delta
+from turnwire.storage.accounts import Delta, Ledger
 from turnwire.storage.rows import microseconds
 from turnwire.storage.sql.database import Database
 from turnwire.storage.units import MAX_PRUNED, PRUNE_SLACK
@@ -69,11 +69,11 @@ class Retention:
         self._session = 0  # sessions up to this row were examined for their count
         self._position = 0  # events up to this position were examined for their age; 0 begins again
 
-    def step(self, db: Database, deltas: list[Delta]) -> bool:
+    def step(self, db: Database, ledger: Ledger) -> bool:
         """Carries out a step. Returns False when nothing is left to do for now."""
-        return self._drop_over_count(db, deltas) or self._drop_old(db, deltas)
+        return self._drop_over_count(db, ledger) or self._drop_old(db, ledger)
 
-    def _drop_over_count(self, db: Database, deltas: list[Delta]) -> bool:
+    def _drop_over_count(self, db: Database, ledger: Ledger) -> bool:
         """Examines all sessions once: commits keep to the count, unless it was lowered."""
         rows = db.rows(
             "SELECT id, session_id, head_sequence - ?, pruned_through, tenant, state FROM sessions WHERE id > ?"
@@ -85,13 +85,13 @@ class Retention:
                 through = min(wanted, pruned + MAX_PRUNED)
                 reached, size = prune(db, row, session_id, through)
                 is_more = reached == through < wanted
-                deltas += _freed(tenant, state, size)
+                ledger.deltas += _freed(tenant, state, size)
                 self._session = row - 1 if is_more else row
                 return True
             self._session = row
         return bool(rows)
 
-    def _drop_old(self, db: Database, deltas: list[Delta]) -> bool:
+    def _drop_old(self, db: Database, ledger: Ledger) -> bool:
         """Reads the log from its beginning to the first event that is not old.
 
         Events that were kept for a turn may be free by the next time, so each time begins anew.
@@ -99,7 +99,7 @@ class Retention:
         some = [_Row(*row) for row in db.rows(_SOME, (self._position, STEP_EVENTS))]
         old, is_more = self._old(some)
         if old:
-            self._drop(db, deltas, old)
+            self._drop(db, ledger, old)
         self._position = some[-1].position if is_more else 0
         return is_more
 
@@ -115,7 +115,7 @@ class Retention:
         return before[: oldest_last + 1], len(before) == STEP_EVENTS
 
     @staticmethod
-    def _drop(db: Database, deltas: list[Delta], old: list[_Row]) -> None:
+    def _drop(db: Database, ledger: Ledger, old: list[_Row]) -> None:
         # read from the file, because the previous step may have been rolled back
         is_all_gone = db.row("SELECT min(position) FROM events") == (old[0].position,)
         newest = {  # what was kept for a turn that has ended since may be more than a step
@@ -126,7 +126,7 @@ class Retention:
         reached = dict[int, int]()
         for session, (row, sequence) in newest.items():
             reached[session], size = prune(db, session, row.session_id, sequence)
-            deltas += _freed(row.tenant, row.state, size)
+            ledger.deltas += _freed(row.tenant, row.state, size)
         gone_through, newest_dropped = 0, 0
         for row in old:
             is_dropped = is_all_gone if row.session is None else row.sequence <= reached.get(row.session, 0)

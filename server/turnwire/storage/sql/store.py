@@ -16,7 +16,7 @@ from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, RemoveSession
 from turnwire.ports.store import FileIdentity, Follower, Moment, Publisher, Standing, StoredRequest, Watched
 from turnwire.ports.telemetry.observer import Observer
-from turnwire.storage.accounts import Accounts, Delta
+from turnwire.storage.accounts import Accounts, Ledger
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sql.accounts import stored_accounts
 from turnwire.storage.sql.connection import Connection
@@ -230,6 +230,6 @@ class SqlStore:
         self._keeper.close()
 
 
-def _uncounted(step: Callable[[Database], bool]) -> Callable[[Database, list[Delta]], bool]:
+def _uncounted(step: Callable[[Database], bool]) -> Callable[[Database, Ledger], bool]:
     """Returns a step that one server at a time carries out, and that changes no account."""
     return lambda db, _: db.is_first(step.__name__) and step(db)

@@ -1,7 +1,7 @@
 """Uploads as SQL: a row each, and their bytes in blocks of one size, however small the pieces are in which they come.
 
 So an offset is found by the number of its block, and comparing or removing bytes costs what these bytes are, not how
-many writes there were. Functions that write run inside the writer's transaction, append to `deltas` their changes of
+many writes there were. Functions that write run inside the writer's transaction, append to the ledger their changes of
 the tenant's account, and raise before they write.
 """
 
@@ -16,7 +16,7 @@ from turnwire.domain.errors import (
 )
 from turnwire.ports.commit import RecordRequest, UseUpload
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
-from turnwire.storage.accounts import Delta
+from turnwire.storage.accounts import Delta, Ledger
 from turnwire.storage.sql.accounts import check_bytes
 from turnwire.storage.sql.changes import insert
 from turnwire.storage.sql.database import Database
@@ -71,13 +71,11 @@ def find(db: Database, tenant: str, upload_id: str, *, used_too: bool = False) -
     )
 
 
-def create(
-    db: Database, deltas: list[Delta], upload: Upload, limits: UploadLimits, record: RecordRequest | None
-) -> Upload:
+def create(db: Database, ledger: Ledger, upload: Upload, limits: UploadLimits, record: RecordRequest | None) -> Upload:
     """See `UploadStore.create`. Nothing counts yet."""
     _check_limits(db, upload.tenant, limits)
     announced = Delta(upload.tenant, stored_bytes=upload.size_bytes)
-    check_bytes(db, deltas, announced, limits.max_stored_bytes)
+    check_bytes(db, ledger, announced, limits.max_stored_bytes)
     named = ("", "", "") if record is None else (record.request_id, record.fingerprint, record.receipt_json)
     row = (
         *(upload.upload_id, upload.tenant, upload.subject, upload.mime, upload.filename, upload.size_bytes),
@@ -105,7 +103,7 @@ def _check_limits(db: Database, tenant: str, limits: UploadLimits) -> None:
 
 def write(
     db: Database,
-    deltas: list[Delta],
+    ledger: Ledger,
     *,
     tenant: str,
     upload_id: str,
@@ -125,9 +123,9 @@ def write(
         raise InvalidRequest.of("data", "differs from the bytes that were sent before", receivedBytes=str(received))
     if chunk.end > received:
         added = Delta(tenant, stored_bytes=chunk.end - received)
-        check_bytes(db, deltas, added, max_stored_bytes)
+        check_bytes(db, ledger, added, max_stored_bytes)
         append_bytes(db, row, received, memoryview(chunk.data)[known:])
-        deltas.append(added)
+        ledger.deltas.append(added)
     db.run(
         "UPDATE uploads SET received_bytes = ?, sealed = ?, expires_at_us = ? WHERE id = ?",
         (max(received, chunk.end), upload.is_sealed or chunk.is_last, _microseconds(expires_at), row),
@@ -135,9 +133,9 @@ def write(
     return find(db, tenant, upload_id)[1]
 
 
-def complete(db: Database, deltas: list[Delta], tenant: str, upload_id: str, sha256: str) -> Upload:
+def complete(db: Database, ledger: Ledger, tenant: str, upload_id: str, sha256: str) -> Upload:
     """See `UploadStore.complete`."""
-    del deltas
+    del ledger
     db.run(
         "UPDATE uploads SET sha256 = ? WHERE tenant = ? AND upload_id = ? AND sealed = 1 AND removed = 0",
         (sha256, tenant, upload_id),
@@ -167,21 +165,21 @@ def use(db: Database, tenant: str, change: UseUpload) -> bytes:
     return content
 
 
-def remove(db: Database, deltas: list[Delta], tenant: str, upload_id: str) -> None:
+def remove(db: Database, ledger: Ledger, tenant: str, upload_id: str) -> None:
     """See `UploadStore.remove`. The blocks stay until `remove_some` has removed them, but no longer count."""
     which = _REMOVE.format("tenant = ? AND upload_id = ? AND sealed < ?", 1)
     removed = db.rows(which, (tenant, upload_id, USED))
     if not removed:
         raise UploadNotFound(upload_id)
-    deltas += (Delta(owner, stored_bytes=-size) for owner, size in removed)
+    ledger.deltas += (Delta(owner, stored_bytes=-size) for owner, size in removed)
 
 
-def remove_expired(db: Database, deltas: list[Delta], now: datetime) -> int:
+def remove_expired(db: Database, ledger: Ledger, now: datetime) -> int:
     """See `UploadStore.remove_expired`."""
     if not db.is_first("expiry"):
         return 0
     removed = db.rows(_REMOVE.format("expires_at_us < ?", MAX_EXPIRED), (_microseconds(now),))
-    deltas += (Delta(owner, stored_bytes=-size) for owner, size in removed)
+    ledger.deltas += (Delta(owner, stored_bytes=-size) for owner, size in removed)
     return len(removed)
 
 

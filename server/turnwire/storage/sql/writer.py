@@ -8,6 +8,7 @@ cannot be written, the transaction is repeated with a savepoint for each commit,
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from turnwire.domain.errors import DomainError, SessionMoving, ShuttingDown, Sto
 from turnwire.ports.commit import Commit, Committed, PutMessage
 from turnwire.ports.store import FileIdentity, Follower, Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, Observer
-from turnwire.storage.accounts import Accounts, Delta
+from turnwire.storage.accounts import Accounts, Delta, Ledger, TotalsMoved
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sql.accounts import add_to_totals
 from turnwire.storage.sql.connection import Connection
@@ -60,8 +61,8 @@ T = TypeVar("T")
 class Other(Generic[T]):
     """A unit of work in no session."""
 
-    apply: Callable[[Database, list[Delta]], T]
-    """Called inside the transaction, on the writer's thread. Appends what it changes in the accounts."""
+    apply: Callable[[Database, Ledger], T]
+    """Called inside the transaction, on the writer's thread. Notes what it changes in the accounts."""
     size_bytes: int = 0
     """Number of bytes that it writes, if that is much."""
     is_step: bool = False
@@ -358,7 +359,9 @@ class GroupWriter:
         if self._loss is not None:
             raise self._loss
         try:
-            return self._try_both(db, units)
+            while True:
+                with contextlib.suppress(TotalsMoved):  # it comes after what other servers have stored
+                    return self._try_both(db, units)
         except Exception as error:
             if not db.concerns_all(error):
                 raise
@@ -371,6 +374,8 @@ class GroupWriter:
         except Spoiled as error:
             if error.__cause__ is not None and db.concerns_all(error.__cause__):
                 raise error.__cause__ from None
+        except TotalsMoved:
+            raise
         except Exception as error:
             if self._loss is not None or db.concerns_all(error):
                 raise
@@ -393,12 +398,14 @@ class GroupWriter:
                 if written_bytes + transaction.size_bytes >= MAX_BATCH_BYTES or time.perf_counter() >= end:
                     break
             transaction.finish()
-            add_to_totals(db, transaction.deltas)  # last: no server that has a total waits for what another one has
+            ledger = transaction.ledger
+            totals = add_to_totals(db, ledger.deltas)  # last: who has a total waits for no other server
+            ledger.check_again(totals)
             is_change = db.has_changed()
             self._check_loss()
         self._check_loss()  # a commit written to a file that is now gone must not be confirmed
         self._next_position = transaction.next_position
-        return _Written(outcomes, stored, transaction.deltas, is_change)
+        return _Written(outcomes, stored, ledger.deltas, is_change)
 
     def _check_loss(self) -> None:
         self._loss = self._keeper.loss()
@@ -409,7 +416,7 @@ class GroupWriter:
         self, db: Database, transaction: Transaction, unit: Unit, *, alone: bool
     ) -> tuple[Outcome, list[StoredEvent]]:
         """Applies a unit. If it is rejected, its effects are undone, and its error is the outcome."""
-        position, deltas = transaction.next_position, len(transaction.deltas)
+        position, deltas = transaction.next_position, len(transaction.ledger.deltas)
         try:
             result = self._apply(db, transaction, unit)
             if alone:
@@ -420,7 +427,7 @@ class GroupWriter:
             if db.concerns_all(error):  # it concerns all units
                 raise
             transaction.next_position = position
-            del transaction.deltas[deltas:]
+            del transaction.ledger.deltas[deltas:]
             transaction.undo()
             return db.translate(error) if isinstance(error, db.failures) else error, []
         transaction.keep()
@@ -433,7 +440,7 @@ class GroupWriter:
             return self._changes.apply(transaction, unit)
         transaction.written()
         try:
-            return unit.apply(db, transaction.deltas), []
+            return unit.apply(db, transaction.ledger), []
         finally:
             transaction.forget()
 
@@ -442,7 +449,7 @@ def _everything(_session_id: str) -> bool:
     return True
 
 
-def _rewrite(db: Database, _deltas: list[Delta]) -> None:
+def _rewrite(db: Database, _ledger: Ledger) -> None:
     """Changes nothing, but makes the database write."""
     for change in (1, -1):  # SQLite leaves out what changes nothing
         db.run("UPDATE log_state SET pruned_through = pruned_through + ?", (change,))

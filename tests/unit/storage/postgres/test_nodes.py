@@ -12,15 +12,17 @@ import pytest
 from tests.support.fakes.domain_values import NOW, adding, creating, make_message
 from tests.support.postgres import PostgresServer
 from turnwire.api.wire.codec import ProtoCodec
-from turnwire.domain.errors import OutcomeUnknown, SessionMoving, StorageBusy, StorageError
+from turnwire.domain.errors import OutcomeUnknown, QuotaExceeded, SessionMoving, StorageBusy, StorageError
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.domain.shards import SHARDS, shard_of
+from turnwire.ports.commit import Committed, RequireQuota
 from turnwire.ports.ownership import ConnectionLost
 from turnwire.ports.store import Standing, StoredEvent
 from turnwire.storage.postgres import nodes
 from turnwire.storage.postgres.connection import opened
 from turnwire.storage.postgres.nodes import MAX_NODES, SILENCE, NodeDatabase, PostgresLocks
 from turnwire.storage.postgres.store import PostgresSettings, PostgresStore
+from turnwire.storage.sql.accounts import totals
 
 pytestmark = pytest.mark.slow
 
@@ -253,6 +255,30 @@ async def test_what_a_tenant_has_is_counted_over_all_nodes(postgres_url: str) ->
                 await asyncio.sleep(0.01)
 
 
+async def test_quotas_hold_whatever_nodes_store_in_one_moment(postgres_url: str) -> None:
+    """Each has room for what the other one has already stored: as many sessions and bytes as are allowed, in all."""
+    async with node(postgres_url, "a:1") as a, node(postgres_url, "b:1") as b:
+        names = [f"ses_{number}" for number in range(40)]
+        mine = {shard_of(name) for name in names[:20]}
+        await a.locks.take(mine)
+        await b.locks.take(set(ALL) - mine)
+        stores = [(a if shard_of(name) in mine else b).store for name in names]
+
+        commits = [creating(name, NOW, RequireQuota(11, 0)) for name in names]
+        made = [store.commit(commit) for store, commit in zip(stores, commits, strict=True)]
+        outcomes = await asyncio.gather(*made, return_exceptions=True)
+        assert sum(isinstance(one, QuotaExceeded) for one in outcomes) == 29
+        there = [n for n, one in enumerate(outcomes) if isinstance(one, Committed)]
+        with contextlib.closing(opened(postgres_url, read_only=True)) as db:
+            assert totals(db, DEFAULT_TENANT)[0] == 11
+            size = totals(db, DEFAULT_TENANT)[1] + 6_000
+            messages = {n: make_message(f"msg_{n}", "x" * 1_000, session_id=names[n]) for n in there}
+            made = [stores[n].commit(adding(messages[n], NOW, (), RequireQuota(0, size))) for n in there]
+            outcomes = await asyncio.gather(*made, return_exceptions=True)
+            assert 5 < sum(isinstance(one, QuotaExceeded) for one in outcomes) < 11
+            assert totals(db, DEFAULT_TENANT)[1] <= size
+
+
 async def test_nodes_that_start_together_seal_tokens_alike(postgres_url: str) -> None:
     """Those of one are good at the other."""
     async with contextlib.AsyncExitStack() as stack:
@@ -290,3 +316,40 @@ async def test_more_nodes_than_lanes_are_refused(postgres_url: str, monkeypatch:
         with pytest.raises(StorageBusy, match="has 1 nodes"):
             async with node(postgres_url, "b:1"):
                 pass
+
+
+async def test_two_nodes_do_not_share_an_address(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call for one would reach the other. The second does not start, unless the first one ends meanwhile."""
+    async with contextlib.AsyncExitStack() as stack:
+        first = await stack.enter_async_context(node(postgres_url, "a:1"))
+        with monkeypatch.context() as patch:
+            patch.setattr(nodes, "LOCK_SECONDS", 0.2)
+            with pytest.raises(StorageBusy, match="cluster.advertise: another node has the address a:1"):
+                await stack.enter_async_context(node(postgres_url, "a:1"))
+        second = asyncio.create_task(stack.enter_async_context(node(postgres_url, "a:1")))
+        with contextlib.closing(opened(postgres_url, read_only=False)) as db:
+            while len(db.rows("SELECT 1 FROM nodes WHERE address = 'a:1'")) < 2:
+                await asyncio.sleep(0.01)
+        await first.store.aclose()
+        await second
+
+
+async def test_a_quota_that_others_use_up_meanwhile_is_checked_again(postgres_url: str) -> None:
+    """A transaction that waits for the totals of its tenant decides by what it finds then; units beside it go on."""
+    async with node(postgres_url, "a:1") as a:
+        await a.locks.take(ALL)
+        await a.create("ses_1")
+        with contextlib.closing(opened(postgres_url, read_only=False)) as other:
+            with other.transaction():
+                other.run("UPDATE tenant_totals SET sessions = sessions + 3")
+                free, bounded = (
+                    a.store.commit(creating(f"ses_{number}", NOW, *quota))
+                    for number, quota in ((2, ()), (3, (RequireQuota(4, 0),)))
+                )
+                while not other.rows("SELECT 1 FROM pg_locks WHERE NOT granted"):
+                    await asyncio.sleep(0.01)
+            await free
+            with pytest.raises(QuotaExceeded) as refused:
+                await bounded
+            assert refused.value.metadata == {"quota": "sessions", "limit": "4", "used": "5"}
+            assert totals(other, DEFAULT_TENANT)[0] == 5

@@ -26,7 +26,12 @@ from turnwire.storage.postgres.connection import (
     connected,
     is_lost,
 )
-from turnwire.storage.postgres.writing_database import POSITION_BITS, WritingDatabase
+from turnwire.storage.postgres.writing_database import (
+    LOCK_PAUSE_SECONDS,
+    LOCK_SECONDS,
+    POSITION_BITS,
+    WritingDatabase,
+)
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sql.database import Database
@@ -68,12 +73,14 @@ _SETTINGS = {
     "client_connection_check_interval": _MILLISECONDS // 3,
 }
 
+_IN_THIS_DATABASE = "held.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+
 _HELD = f"""
 SELECT CAST(held.classid AS bigint), CAST(held.objid AS bigint), coalesce(nodes.address, '')
 FROM pg_locks AS held LEFT JOIN nodes ON nodes.pid = held.pid
 WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 2
     AND CAST(held.classid AS bigint) IN ({SHARD}, {NODE})
-    AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND {_IN_THIS_DATABASE}
 """
 
 _WAITS = f"{POSTGRES.field('turns.body', 'status')} = '{TurnStatus.QUEUED}'"
@@ -87,6 +94,12 @@ WHERE turns.ended = 0 AND NOT sessions.shard = ANY(?) GROUP BY tenant
 _HORIZON = f"""
 SELECT position_offset + (CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) << {POSITION_BITS})
 FROM lineage
+"""
+
+_SAME_ADDRESS = f"""
+SELECT 1 FROM nodes JOIN pg_locks AS held USING (pid)
+WHERE address = ? AND pid <> pg_backend_pid() AND held.locktype = 'advisory' AND held.granted
+    AND CAST(held.classid AS bigint) = {NODE} AND {_IN_THIS_DATABASE}
 """
 
 T = TypeVar("T")
@@ -168,6 +181,19 @@ class NodeDatabase(WritingDatabase):
             raise StorageBusy(f"the database has {MAX_NODES} nodes, which is the most that it can have")
         self.lane = (lane[0], MAX_NODES)
         self.row("SELECT pg_advisory_lock_shared(CAST(? AS int), 0)", (NODE,))
+
+    def claim_address(self) -> None:
+        """Returns once no other node has this node's address. For a start: the one before it may just have ended.
+
+        Raises:
+            StorageBusy: another one has it, so calls for one of them would reach the other.
+        """
+        ends_at = time.monotonic() + LOCK_SECONDS
+        while self.row(_SAME_ADDRESS, (self._address,)) is not None:
+            if time.monotonic() >= ends_at:
+                self.connection.close()
+                raise StorageBusy(f"cluster.advertise: another node has the address {self._address}")
+            time.sleep(LOCK_PAUSE_SECONDS)
 
     def renew(self) -> None:
         """Connects again, without any shard."""

@@ -227,6 +227,7 @@ def _bring_up_to_date(db: PostgresDatabase) -> None:
     migrate(db)
     if isinstance(db, NodeDatabase):
         db.join()
+        db.claim_address()
     else:  # nodes remove the imports of a shard when they take it
         give_up_imports(db)
     adopt_words(db)

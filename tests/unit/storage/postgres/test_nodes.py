@@ -324,7 +324,7 @@ async def test_two_nodes_do_not_share_an_address(postgres_url: str, monkeypatch:
         first = await stack.enter_async_context(node(postgres_url, "a:1"))
         with monkeypatch.context() as patch:
             patch.setattr(nodes, "LOCK_SECONDS", 0.2)
-            with pytest.raises(StorageBusy, match="cluster.advertise: another node has the address a:1"):
+            with pytest.raises(StorageBusy, match=r"cluster\.advertise: another node has the address a:1"):
                 await stack.enter_async_context(node(postgres_url, "a:1"))
         second = asyncio.create_task(stack.enter_async_context(node(postgres_url, "a:1")))
         with contextlib.closing(opened(postgres_url, read_only=False)) as db:

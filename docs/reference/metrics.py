@@ -5,13 +5,10 @@ from turnwire.telemetry.metrics.instruments import Family, Instruments
 _INTRODUCTION = """\
 # Metrics
 
-`make generate` writes this page from the code that declares the metrics; change the text there.
-[Observe](../operate/observe.md) explains how to read them.
+`make generate` writes this page. [Observe](../operate/observe.md#metrics) explains how to read them.
 
 A series appears with its first value. A histogram `NAME` has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. The
-label `tenant` is there only with `metrics.by_tenant`. Besides these metrics there are those of the process, as
-prometheus-client names them: `process_cpu_seconds_total`, `process_resident_memory_bytes`,
-`process_virtual_memory_bytes`, `process_start_time_seconds`, `process_open_fds` and `process_max_fds`.
+label `tenant` is there only with `metrics.by_tenant`. prometheus-client adds those of the process (`process_…`).
 
 """
 

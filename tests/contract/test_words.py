@@ -13,7 +13,7 @@ PACKAGE = ROOT / "server/turnwire"
 GENERATED = ROOT / "clients/python/src/opencode"
 DOCUMENTED = ("server/turnwire", "adapters/src", "clients/python", "tests/support")
 """Folders whose docstrings are checked."""
-WITHOUT_SUBJECT = re.compile(r"\s*(Of|What|Who|Whose|So many|As many)\b")
+WITHOUT_SUBJECT = re.compile(r"\s*(Of|What|Who|Whose|How|So many|As many)\b")
 
 
 def shared_names(sources: Mapping[str, str]) -> dict[str, set[str]]:
@@ -66,7 +66,7 @@ def test_a_name_that_is_given_twice_is_noticed() -> None:
     assert shared_names(sources) == {"One": {"a.py", "b.py"}}
 
 
-@pytest.mark.parametrize("start", ["Of", "What", "Who", "Whose", "So many", "As many"])
+@pytest.mark.parametrize("start", ["Of", "What", "Who", "Whose", "How", "So many", "As many"])
 def test_a_docstring_without_its_subject_is_noticed(start: str) -> None:
     """On a module, a class, a constant or a field."""
     source = f'"""{start} x."""\nA = 1\n"""{start} x."""\nclass B:\n    """A b."""\n    c: int\n    """{start} x."""'

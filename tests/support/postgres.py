@@ -20,7 +20,7 @@ SETTINGS = {
 
 
 KEPT_DATABASES = 8
-"""How many of the newest databases stay: each has a thousand files, which take minutes to remove when all are left."""
+"""Number of the newest databases that stay: each has a thousand files; to remove all that are left takes minutes."""
 
 
 def binaries() -> Path | None:

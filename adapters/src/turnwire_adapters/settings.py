@@ -61,7 +61,7 @@ class ServeSettings:
     max_body_bytes: int = 24 << 20
     """Largest body of a request: the server's largest one, of 16 MiB, with its files in base64."""
     stop_seconds: int = 10
-    """How long requests may go on after a stop has begun; streams end at once and can be resumed."""
+    """Maximum time for requests after a stop has begun; streams end at once and can be resumed."""
     log_format: str = "text"
     """One of LOG_FORMATS."""
 

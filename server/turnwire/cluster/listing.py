@@ -26,7 +26,7 @@ ASKED_AT_ONCE = 16
 """Maximum sessions whose owners one list asks at the same time."""
 
 ASKING_SECONDS = 1.0
-"""How long a list waits for the owners. What is not known by then is shown as idle."""
+"""Maximum time for which a list waits for the owners. What is not known by then is shown as idle."""
 
 Method = Callable[[Principal, Message], Awaitable[Answer]]
 

@@ -39,10 +39,10 @@ PLACED = ("ses", "upl")
 """Prefixes of ids by which a shard is found."""
 
 HANDOVER_SECONDS = 10.0
-"""How long a node that stops gives its shards away; those that are left go with its connection."""
+"""Maximum time in which a node that stops gives its shards away; those that are left go with its connection."""
 
 FIRST_SHARDS_SECONDS = 2.0
-"""How long a node that starts waits for shards: others may have to give some away first."""
+"""Maximum time for which a node that starts waits for shards: others may have to give some away first."""
 
 GONE_SECONDS = 0.5
 """Delay between the loss of the last shard and the end of all calls to the node: it may hang. A node that stops has

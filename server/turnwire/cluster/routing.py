@@ -92,7 +92,7 @@ BEGINNING = frozenset(
 """Methods that begin something new when their requests name nothing: a node needs a shard for that."""
 
 PATIENCE_SECONDS = 4.0
-"""How long a call waits for an owner of its session: longer than a dead node's shards are without one."""
+"""Maximum time for which a call waits for an owner of its session: longer than a dead node's shards are without one."""
 
 LOOK_AGAIN_SECONDS = 0.1
 """Delay before a call that an owner did not take is tried again."""

@@ -27,10 +27,10 @@ FIRST_PAUSE_SECONDS = 0.002
 LONGEST_PAUSE_SECONDS = 0.05
 
 BEGIN_SECONDS = 1.5
-"""How long a watch waits for the beginning of all parts."""
+"""Maximum time for which a watch waits for the beginning of all parts."""
 
 UNTOLD_SECONDS = 1.0
-"""How long a stored event waits for the part of its node to come to it."""
+"""Maximum time for which a stored event waits for the part of its node to come to it."""
 
 AGAIN_SECONDS = 0.3
 """Before parts are asked for again that did not begin. What is stored is told meanwhile."""

@@ -19,7 +19,7 @@ POLL_SECONDS = 1.0
 """Longest use of a revoked token, plus the time of one look."""
 
 USE_SECONDS = 60.0
-"""How often the last use of one token is stored, at most."""
+"""Minimum time between two commits of the last use of one token."""
 
 log = structlog.get_logger()
 

@@ -23,12 +23,12 @@ class ControlGroup:
 
     @property
     def used_bytes(self) -> int:
-        """How much memory its processes have."""
+        """Memory of its processes, in bytes."""
         return int((self._folder / ("memory.usage_in_bytes" if self._is_old else "memory.current")).read_text())
 
     @property
     def kills(self) -> int:
-        """How many processes the kernel has killed for want of memory."""
+        """Number of processes that the kernel has killed for want of memory."""
         lines = (self._folder / ("memory.oom_control" if self._is_old else "memory.events")).read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 

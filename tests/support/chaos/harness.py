@@ -39,9 +39,9 @@ class Outcome:
     """Result of a run."""
 
     happened: dict[str, int]
-    """How often each thing happened in the session."""
+    """Number of times that each thing happened in the session."""
     connections: dict[str, int]
-    """How many connections there were, by their end."""
+    """Number of connections, by their end."""
     stored: list[SessionMessage]
     """Messages of the server, reduced to the compared fields."""
     held: list[SessionMessage] = field(default_factory=list)

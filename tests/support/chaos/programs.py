@@ -35,7 +35,7 @@ END = "CHAOS END"
 
 @dataclass(frozen=True)
 class Program:
-    """How one client's program is built and started."""
+    """A client's program, with the commands that build and start it."""
 
     folder: str
     """Where its commands run, from the root of the project."""

@@ -21,7 +21,7 @@ ENDS = ("cut", "reset", "half open", "refused")
 _WEIGHTS = (45, 30, 15, 10)
 
 LIFE_SECONDS = 1.0
-"""How long a connection lasts on average."""
+"""Average lifetime of a connection."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Fate:
     max_piece: int
     """Most bytes that are sent on at once."""
     silence_seconds: float
-    """How long a half-open connection is silent before it is reset."""
+    """Time for which a half-open connection is silent before it is reset."""
 
     @classmethod
     def drawn(cls, rng: random.Random, life_seconds: float) -> "Fate":
@@ -75,7 +75,7 @@ class ChaosProxy:
         self.address = ""
         """HOST:PORT on which it listens."""
         self.ends: Counter[str] = Counter()
-        """How many connections there were, by their end."""
+        """Number of connections, by their end."""
         self.is_used = asyncio.Event()
         """Set with the first connection."""
         self._seed = seed

@@ -1,4 +1,4 @@
-"""How quickly a server stores something now: what it promises within a time, it keeps as far as the machine lets it."""
+"""The pace at which a server stores things now: what it promises within a time, it keeps if the machine allows it."""
 
 import asyncio
 import time

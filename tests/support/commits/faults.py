@@ -64,9 +64,9 @@ class Faults:
         self._fails: Callable[[int], bool] = lambda _: False
         self._failing: list[Unit] = []
         self.failed = 0
-        """How many commits have failed."""
+        """Number of commits that have failed."""
         self.durable = 0
-        """How many commits are stored since `copy_each`; grows before anybody can hear of one."""
+        """Number of commits stored since `copy_each`; grows before anybody can hear of one."""
         self._copies: Path | None = None
         writer._enqueue, writer._apply, writer._transact = self._note, self._apply_or_fail, self._transact_and_copy  # type: ignore[method-assign]
 

@@ -38,7 +38,7 @@ EXPECTED = (
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 )
-"""How things end that come too early, too late or too often."""
+"""Endings of things that come too early, too late or too often."""
 
 MOMENTARY = {"TOOL_CALL_ALREADY_SETTLED", "TOOL_CALL_NOT_READY", "PERMISSION_ALREADY_ANSWERED", "STORAGE_FULL"}
 MOMENTARY |= {"QUESTION_ALREADY_ANSWERED"}
@@ -59,7 +59,7 @@ class Traffic:
         self.client = client
         self.session_id = session_id
         self.done: Counter[str] = Counter()
-        """How often each thing was done; `NAME CODE` when it was refused."""
+        """Number of times that each thing was done; `NAME CODE` when it was refused."""
         self._rng = rng
         self._numbers = itertools.count(1)
 

@@ -25,7 +25,7 @@ class Facts:
         self._told: dict[tuple[str, int], bytes] = {}
         self._ends: dict[tuple[str, str], int] = {}
         self.kinds: Counter[str] = Counter()
-        """How many events of each kind there were."""
+        """Number of events of each kind."""
 
     def note(self, session_id: str, event: SessionEvent) -> None:
         """Notes an event.

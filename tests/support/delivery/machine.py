@@ -104,7 +104,7 @@ class Delivery(RuleBasedStateMachine):
     loop: ClassVar[asyncio.AbstractEventLoop]
     folder: ClassVar[Path]
     failure: ClassVar[str] = ""
-    """How the first failure came, in case that it does not come again."""
+    """Description of the first failure, in case that it does not come again."""
     counts: ClassVar[Counter[str]] = Counter()
     """Counts of actions and observations in all runs that ended, for reports."""
 

@@ -67,7 +67,7 @@ class Reader:
         self.failure: BaseException | None = None
         self.batches = 0
         self.markers = 0
-        """How often it was caught up and compared."""
+        """Number of times that it was caught up and compared."""
         self.resyncs = 0
         self._connection = connection
         self._now = now

@@ -49,7 +49,7 @@ class World:
         self._environ: dict[str, str] = {}
         self._backups = 0
         self.lives = 0
-        """How often the server was started."""
+        """Number of starts of the server."""
         self.answers = Answers()
         self.models = ProviderServer(self.answers.reply)
         self.client: Client

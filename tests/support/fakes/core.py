@@ -436,7 +436,7 @@ class FakeServerTools:
 
 
 TICK = timedelta(seconds=1)
-"""How often the feed of fakes wakes idle watchers while it runs."""
+"""Time between two wake-ups of idle watchers by the feed of fakes."""
 
 
 class RecordingFeed(Feed):

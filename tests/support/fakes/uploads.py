@@ -23,7 +23,7 @@ class FakeUploads:
     contents: dict[str, bytes] = field(default_factory=dict)
     waiting: list[tuple["Future[Any]", Any]] = field(default_factory=list)
     readings: int = 0
-    """How often the bytes of an upload were read from the beginning."""
+    """Number of times that the bytes of an upload were read from the beginning."""
     may_read: asyncio.Event = field(default_factory=asyncio.Event)
     """Each piece waits for it; set by default."""
     looked_at: list[datetime] = field(default_factory=list)

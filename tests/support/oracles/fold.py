@@ -70,7 +70,7 @@ class SessionFold:
         self.earliest = 0
         """The sequence after which events are kept, by the last resync."""
         self.rereads = 0
-        """How often the client had to read ListMessages because a conversation changed."""
+        """Number of times that the client had to read ListMessages because a conversation changed."""
         self.waited = 0
         """Deltas that came too early: the client waits for a snapshot. A stream without loss has none."""
         self.deltas = 0

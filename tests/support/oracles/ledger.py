@@ -71,11 +71,11 @@ class Ledger:
         self._sessions: list[_Session] = []
         self._uploads: list[_Upload] = []
         self.refusals: list[grpc.aio.AioRpcError] = []
-        """How calls have failed."""
+        """Errors of calls that have failed."""
 
     @property
     def acknowledged(self) -> int:
-        """How many messages were acknowledged."""
+        """Number of acknowledged messages."""
         return sum(sent.at < NEVER for session in self._sessions for sent in session.sent)
 
     async def begin(self, client: Client) -> str:

@@ -31,7 +31,7 @@ class Churn:
     def __init__(self, client: Client, web: WebClient, seed: int) -> None:
         """Takes a client of each listener, which their owner closes, and what decides the order of things."""
         self.done: Counter[str] = Counter()
-        """How often each thing was done; `NAME CODE` when it was refused."""
+        """Number of times that each thing was done; `NAME CODE` when it was refused."""
         self._client = client
         self._web = web
         self._rng = random.Random(seed)

@@ -34,17 +34,17 @@ WORKERS = 4
 """Things that are done at the same time, besides one conversation."""
 
 WARM_SECONDS = 10.0
-"""How long everything is done before the first look: what is made once is made then."""
+"""Time for which everything is done before the first look: what is made once is made then."""
 
 START_SECONDS = 60.0
 REST_SECONDS = 120.0
-"""How long the server may take to come to rest: stored events are dropped in steps, and files shrink in steps."""
+"""Maximum time until the server comes to rest: stored events are dropped in steps, and files shrink in steps."""
 
 LOOK_SECONDS = 2.0
 """Between two looks at a server that comes to rest."""
 
 ENDED_SECONDS = 2.0
-"""How long a server's end may follow the failure of a call."""
+"""Maximum time from the failure of a call to a server's end."""
 
 LOG_LINES = 60
 """Most lines that are shown of the log of a server that has ended."""
@@ -56,9 +56,9 @@ class Soaked(msgspec.Struct):
     before: Held
     after: Held
     done: Counter[str]
-    """How often each thing was done between the two."""
+    """Number of times that each thing was done between the two."""
     seconds: float
-    """How long the churn lasted."""
+    """Duration of the churn."""
     leaks: list[str]
     """Descriptions of resources that are held and were not before."""
 

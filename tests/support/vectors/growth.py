@@ -20,9 +20,9 @@ class Growing:
     text: str
     """All that is known of it."""
     told_bytes: int
-    """How much of it the deltas have told, or left out."""
+    """Bytes of it that the deltas have told, or left out."""
     held_bytes: int = 0
-    """How much of it a client holds by them: up to the first gap."""
+    """Bytes of it that a client holds by them: up to the first gap."""
 
     def reaches(self, delta: PartDelta) -> None:
         """Takes in a real delta."""

@@ -10,7 +10,7 @@ from opencode.session.session_pb2 import SessionInfo
 
 
 class Cut(Enum):
-    """How the text that grew is cut into deltas when a recording is told again."""
+    """Ways to cut the text that grew into deltas when a recording is told again."""
 
     LEFT_OUT = "there are none, as in a watch with DELTA_MODE_NONE: a quick answer may have some or not"
     IN_ORDER = "each begins where the one before ended"

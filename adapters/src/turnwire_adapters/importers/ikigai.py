@@ -106,7 +106,7 @@ def run(given: Namespace) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """How rows are read."""
+    """A reader of rows."""
 
     key: str = "session_id"
     """Names the key of the conversation."""
@@ -258,7 +258,7 @@ class _Draft:
 class _Mark:
     row_id: str
     messages: int
-    """How many there were before it."""
+    """Number of messages before it."""
     prompts: int
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from turnwire_adapters.importers.problems import FileError
 
 BUSY_TIMEOUT_SECONDS = 30.0
-"""How long to wait for another program that writes; a bot may write a long time when it starts."""
+"""Maximum wait for another program that writes; a bot may write a long time when it starts."""
 
 _COPY_PAGES = 512
 """Copied in one step: 2 MiB of most files."""

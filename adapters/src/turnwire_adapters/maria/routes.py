@@ -83,7 +83,7 @@ from turnwire_adapters.upstream import Upstream
 from turnwire_client import Client, InvalidArgumentError, NotFoundError, TurnwireError, UnavailableError
 
 RETRY_SECONDS = 30.0
-"""How long a stream of events waits for a server that does not answer: a restart takes a second."""
+"""Maximum time for which a stream of events waits for a server that does not answer: a restart takes a second."""
 
 PAUSE_SECONDS = 0.2
 """Between two attempts."""

@@ -37,13 +37,13 @@ RECENT_SESSIONS = 20
 _KEPT_SESSIONS = 10_000
 """Sessions of which a stream remembers how far it told them."""
 WRITTEN_SECONDS = 5.0
-"""How long an answer waits for streams whose clients do not read."""
+"""Maximum time for which an answer waits for streams whose clients do not read."""
 OPEN_SECONDS = 10.0
-"""How long an answer to OpenCode's own program waits for the stream that `opencode run` opens with its prompt. Its
-terminal interface, which sends the same prompts, opens none, and does nothing with the answer."""
+"""Maximum time for which an answer to OpenCode's own program waits for the stream that `opencode run` opens with its
+prompt. Its terminal interface, which sends the same prompts, opens none, and does nothing with the answer."""
 READ_SECONDS = 1.0
-"""How long such an answer waits behind what was written to `/event`. `opencode run --attach` exits as soon as it has
-the answer, with or without the text of its stream, and tells nobody when it has read that: it neither closes the
+"""Time for which such an answer waits behind what was written to `/event`. `opencode run --attach` exits as soon as it
+has the answer, with or without the text of its stream, and tells nobody when it has read that: it neither closes the
 stream nor sends anything."""
 
 

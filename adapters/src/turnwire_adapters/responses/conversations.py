@@ -31,7 +31,7 @@ from turnwire_adapters.upstream import Upstream
 from turnwire_client import Client, NotFoundError, TurnwireError
 
 OWN_LABELS = "turnwire."
-"""How the labels begin that say when a session is deleted: no metadata become such ones."""
+"""Prefix of the labels that say when a session is deleted: no metadata become such ones."""
 
 _LABEL, _MAX_LABEL_VALUE = re.compile(r"[a-z0-9._/-]{1,63}"), 256
 """Metadata of this form are labels of the session, too, by which other frontends can list it."""

@@ -166,7 +166,7 @@ class _Beginning:
         self._has_key = bool(key)
         self._key = key or str(uuid.uuid4())
         self._attempt = 0
-        """How often a request of this key stored messages that were taken back."""
+        """Number of times that a request of this key stored messages that were taken back."""
         self._messages = client.stub(MessageServiceStub)
         self._sessions = client.stub(SessionServiceStub)
 

@@ -24,7 +24,7 @@ from turnwire_adapters.responses.streaming import Event, ResponseStream
 from turnwire_client import Client, NotFoundError, OutOfRangeError, TurnwireError, UnavailableError
 
 PATIENCE_SECONDS = 120.0
-"""How long a response is followed while no server answers: a restart takes seconds."""
+"""Maximum time for which a response is followed while no server answers: a restart takes seconds."""
 
 PAUSE_SECONDS = 0.5
 """Between two attempts to go on."""

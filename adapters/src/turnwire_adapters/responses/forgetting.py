@@ -28,13 +28,13 @@ from turnwire_adapters.upstream import Upstream
 from turnwire_client import Client, NotFoundError, TurnwireError
 
 KEEP_SECONDS = 30 * 86_400
-"""How long a session that holds one request alone is kept: as long as OpenAI keeps responses."""
+"""Time for which a session that holds one request alone is kept: as long as OpenAI keeps responses."""
 
 LEFT_SECONDS = 600
 """Without a change for so long, a session that was not to be kept was left by a process that is gone."""
 
 REPEAT_SECONDS = 600
-"""How long a response that is not stored is kept behind its end when its request has a key: a retry gets it."""
+"""Time for which a response that is not stored is kept behind its end when its request has a key: a retry gets it."""
 
 SWEEP_SECONDS = 3_600
 """Between two looks at what is left, for each token."""

@@ -83,7 +83,7 @@ class Usage:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a response stands."""
+    """State of a response, with its output."""
 
     status: str = "in_progress"
     error: dict[str, str] | None = None

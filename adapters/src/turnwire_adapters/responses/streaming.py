@@ -109,7 +109,7 @@ class ResponseStream:
         after: Leaves out the events up to this place.
         """
         self.outcome = Outcome()
-        """How the response stands. Before the response has begun, that of an earlier one."""
+        """State of the response; before it has begun, that of an earlier one."""
         self.begun = False
         """Whether the response is there: the turn has come so far."""
         self.ended = False
@@ -389,7 +389,7 @@ class ResponseStream:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """How the events of a kind of text are called."""
+    """Names of the events of one kind of text."""
 
     part: str
     text: str

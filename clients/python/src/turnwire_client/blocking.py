@@ -55,7 +55,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_report)
         self.endings: set[Ending] = set()
-        """How each iteration ends that is not over. Changed in the thread itself alone, which ends what is left."""
+        """Ending of each iteration that is not over. Changed in the thread itself alone, which ends what is left."""
         serve = threading.Thread(target=_serve, args=(self._loop, self.endings), name="turnwire-client", daemon=True)
         self._thread = serve
         self._thread.start()

@@ -37,7 +37,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Pauses:
-    """How long to wait before each further attempt."""
+    """Times to wait before further attempts."""
 
     def __init__(self) -> None:
         """Begins with the shortest pause."""

@@ -73,7 +73,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Settings(TypedDict, total=False):
-    """How a message is sent and answered; what is left out is the session's, or else the server's choice."""
+    """Options of a message and its answer; what is left out is the session's, or else the server's choice."""
 
     model: str
     """`PROVIDER/MODEL`."""

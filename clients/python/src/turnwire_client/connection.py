@@ -1,4 +1,4 @@
-"""How the client reaches a server: address, encryption, and who the caller says it is."""
+"""The connection of a client to its server: address, encryption, and who the caller says it is."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable

@@ -74,7 +74,7 @@ class TurnwireError(Exception):
         self.violations = violations
         """Every field that is wrong."""
         self.retry_after = retry_after
-        """How long to wait before another try; None when the server does not say so."""
+        """Time to wait before another try; None when the server does not say so."""
         self.server_request_id = server_request_id
         """The id under which the server's log has more; "" for none."""
 

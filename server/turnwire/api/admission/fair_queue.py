@@ -34,7 +34,7 @@ class FairQueue(Generic[T]):
         self._sizes_of: dict[str, _Sizes] = {}
         """Sizes of the connections of each network."""
         self.count = 0
-        """How many items there are."""
+        """Number of items."""
 
     def add(self, connection: str, item: T) -> None:
         """Adds an item."""
@@ -103,7 +103,7 @@ class PendingCalls(Generic[T]):
 
     @property
     def count(self) -> int:
-        """How many wait."""
+        """Number of calls that wait."""
         return self._queue.count
 
     def add(self, connection: str, call: T) -> tuple[str, T] | None:

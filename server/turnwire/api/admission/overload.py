@@ -26,8 +26,8 @@ SMALL_METADATA_BYTES = 1024
 """Size of one call's metadata that is not counted: any call takes as much. A token has some hundred bytes."""
 
 REFUSE_AFTER_SECONDS = 2.0
-"""How long memory is critical before new work is refused and requests with slots are spared for a moment only. By then
-the end of the others has helped, or not: it takes some tenths of a second until their memory is free."""
+"""Time for which memory is critical before new work is refused and requests with slots are spared for a moment only. By
+then the end of the others has helped, or not: it takes some tenths of a second until their memory is free."""
 
 SPARED_SECONDS = 0.1
 """Age up to which requests are still read then: a small one, such as an abort, has arrived by that time."""

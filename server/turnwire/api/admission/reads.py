@@ -16,10 +16,10 @@ from turnwire.domain.networks import network_of_peer
 from turnwire.event_loop.owner import context_without_owner, without_owner
 
 RECEIVE_SECONDS = 30.0
-"""How long a request may take to arrive. What is too large for that on a slow line is uploaded in pieces."""
+"""Maximum time in which a request arrives. What is too large for that on a slow line is uploaded in pieces."""
 
 LENT_SECONDS = 0.1
-"""How long a request has its slot. Memory has been looked at by then, and knows what a fast one has brought."""
+"""Time for which a request has its slot. Memory has been looked at by then, and knows what a fast one has brought."""
 
 SMALL_BYTES = 64 * 1024
 """Size below which requests tell that others of their network are small, too."""
@@ -86,12 +86,12 @@ class Reads:
         self._reading: dict[str, dict[_Reading, None]] = {}
         """By network, in order of arrival."""
         self._small = dict[str, int]()
-        """How many small requests of a network have come since its last large one, at most `SMALL_IN_SEQUENCE`."""
+        """Number of small requests of each network since its last large one, at most `SMALL_IN_SEQUENCE`."""
         self._shedding: asyncio.Task[None] | None = None
 
     @property
     def count(self) -> int:
-        """How many are being read; those that wait until they may be are none of them."""
+        """Number of requests that are being read, without those that wait."""
         return sum(map(len, self._reading.values()))
 
     async def read(self, connection: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:

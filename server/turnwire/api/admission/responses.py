@@ -1,4 +1,4 @@
-"""How answers leave the server: each large one has a place, and is made when it has one."""
+"""The way of answers out of the server: each large one has a place, and is made when it has one."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial

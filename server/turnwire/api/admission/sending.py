@@ -22,7 +22,7 @@ SMALL_BYTES = 16 * 1024
 """Responses up to this size do not count: 10,000 watches may have one each."""
 
 UNREAD_SECONDS = 30.0
-"""How long an unread response keeps its part while others wait for it. While no other waits, a client may read as
+"""Time for which an unread response keeps its part while others wait for it. While no other waits, a client may read as
 slowly as it likes."""
 
 WAITING_SHARE = 1 / 3

@@ -54,7 +54,7 @@ class SqlTokens:
         """Takes the table, which `aclose` closes."""
         self._table = table
         self._known: tuple[int, int] | None = None
-        """How many tokens `all` has read, and how many of them were revoked. Both numbers only grow, so others mean a
+        """Number of tokens that `all` has read, and of revoked ones among them. Both only grow, so others mean a
         change. None before the first `all` and after a failure."""
 
     async def add(self, record: TokenRecord) -> None:

@@ -29,15 +29,15 @@ BATCH_CHARS = 8 * 1024 * 1024
 """Text of one transaction, at which it ends, so that rows with much text do not fill the memory."""
 
 MAX_ATTEMPTS = 5
-"""How often a batch is begun while another program changes its rows."""
+"""Maximum attempts at one batch while another program changes its rows."""
 
 MAX_PASSES = 5
-"""How often the rows are gone through while another program adds some."""
+"""Maximum passes over all rows while another program adds some."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How rows are classified; see `classify`."""
+    """The options of `classify`."""
 
     bot_names: frozenset[str] = frozenset()
     reclassify: bool = False
@@ -57,9 +57,9 @@ class Survey:
     shape: Shape
     rows: int
     types: dict[str, int]
-    """How many rows of each type there are afterwards."""
+    """Number of rows of each type afterwards."""
     legacy_kinds: dict[str, int]
-    """How many rows of each kind are no conversation afterwards."""
+    """Number of rows, by kind, that are no conversation afterwards."""
     to_change: int
     """Rows whose values are to change."""
     digest: str

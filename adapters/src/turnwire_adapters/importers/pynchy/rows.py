@@ -26,7 +26,7 @@ TRACES = {
 """Senders whose rows are no conversation, with their true type: notices of the system, and traces of the agent."""
 
 _COMMAND_OUTPUT = re.compile(r"(?P<mark>[✅❌])\ufe0f? Command output(?: \(exit (?P<exit>-?[0-9]{1,10})\))?:")
-"""How the text of a command's output begins."""
+"""Matches the beginning of the text of a command's output."""
 
 _FENCE = "```"
 

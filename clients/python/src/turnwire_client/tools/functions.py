@@ -41,7 +41,7 @@ class Tool:
     name: str
     definition: ToolDefinition
     timeout_seconds: float | None
-    """How long a call may run; None for as long as it takes."""
+    """Maximum time of a call; None for as long as it takes."""
     hints: dict[str, Any]
     """The types of its parameters by name."""
     required: tuple[str, ...]

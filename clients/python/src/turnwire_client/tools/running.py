@@ -31,7 +31,7 @@ LEASE_SECONDS = 60
 """Duration of a claim, renewed after half of it. When this client crashes, others can run the call after this time."""
 
 SUBMIT_SECONDS = 3_600.0
-"""How long a result is sent again while no server answers."""
+"""Maximum time for which a result is sent again while no server answers."""
 
 RELEASE_SECONDS = 2.0
 

@@ -52,13 +52,13 @@ class Comparison:
         self._last_turn: Turn | None = None  # it may have gone on since the session was archived first
         self._session: Session | None = None
         self.equal_messages = 0
-        """How many messages were compared and are equal."""
+        """Number of messages that were compared and are equal."""
         self.last_shown_id: str | None = None
         """The last of them that is not hidden."""
         self.differs_at: str | None = None
         """The first message of the archive that is not as it is here, by its id there; None while all are."""
         self.new_messages = 0
-        """How many messages of the archive come after all that are here."""
+        """Number of messages of the archive that come after all that are here."""
         self.first_new_id = ""
         """The first of them, by its id in the archive."""
 
@@ -172,7 +172,7 @@ class Continued(Struct, frozen=True, kw_only=True):
 
     outcome: ImportOutcome
     messages: int
-    """How many the archive has."""
+    """Number of messages in the archive."""
     added: int = 0
     missing: int = 0
     place: str = ""

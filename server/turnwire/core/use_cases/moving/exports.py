@@ -37,7 +37,7 @@ class ExportRequest(Struct, frozen=True, kw_only=True):
     format: str = ""
     include_files: bool = False
     offset: int = 0
-    """How many bytes to leave out."""
+    """Number of bytes to leave out at the beginning."""
     prefix_sha256: str = ""
     """Digest of the bytes that are left out; "" compares nothing."""
 

@@ -199,9 +199,9 @@ class Reading:
         self._options = options
         self._items: Iterator[Item] | None = None
         self.position = 0
-        """How many bytes have been read."""
+        """Number of bytes that have been read."""
         self.sessions = 0
-        """How many sessions have been read to their end."""
+        """Number of sessions that have been read to their end."""
         self.last = list[Item]()
         """The batch that was read last."""
 

@@ -45,9 +45,9 @@ class ImportedSession(Struct, frozen=True, kw_only=True):
     message_count: int
     outcome: ImportOutcome = ImportOutcome.CREATED
     added_messages: int = 0
-    """How many of the messages were stored, or would be."""
+    """Number of messages that were stored, or would be."""
     missing_messages: int = 0
-    """How many are not here and are not stored, because the session differs."""
+    """Number of messages that are not here and are not stored, because the session differs."""
 
     @property
     def existed(self) -> bool:
@@ -66,7 +66,7 @@ class ImportStatus(Struct, frozen=True, kw_only=True):
     """All so far, those that existed included."""
     problem_count: int
     incomplete_count: int
-    """How many sessions are not here as the archive has them."""
+    """Number of sessions that are not here as the archive has them."""
 
 
 class ImportProgress:

@@ -30,8 +30,8 @@ from turnwire.domain.principal import Principal
 from turnwire.ports.moving.archives import ArchiveReader
 
 PATIENCE_SECONDS = 10.0
-"""How long an import waits for an owner of sessions that none has, or takes: longer than a dead server's are without
-one."""
+"""Maximum time for which an import waits for an owner of sessions that none has, or takes: longer than a dead server's
+are without one."""
 
 LOOK_AGAIN_SECONDS = 0.1
 """Longest time between two looks meanwhile."""

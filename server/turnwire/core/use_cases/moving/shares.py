@@ -42,7 +42,7 @@ class ShareReport(Struct, frozen=True, array_like=True):
     """The changes since the report before."""
 
     position: int
-    """How many bytes of the archive have been read."""
+    """Number of bytes of the archive that have been read."""
     brought: tuple[Brought, ...] = ()
 
 
@@ -68,7 +68,7 @@ class SharePlan:
         """Begins without a session."""
         self._candidates, self._shards = bytearray(), bytearray()  # a byte for each: an archive may have millions
         self.left = 0
-        """How many are still to be brought."""
+        """Number of sessions that are still to be brought."""
         self.changes = 0
         """Counts what became of sessions, so that who waits sees whether it is worth it."""
 

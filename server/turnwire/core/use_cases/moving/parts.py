@@ -21,6 +21,7 @@ from turnwire.domain.archive.records import (
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.conversation.titles import first_words
+from turnwire.domain.shards import id_beside
 from turnwire.ports.commit import (
     Change,
     Commit,
@@ -54,8 +55,9 @@ class SessionInParts:
         """
         self._environment = environment
         self._session = session
-        self._id = environment.new_id("ses") if joins else session.session_id
-        self._joins = session.session_id if joins else ""
+        own = session.session_id
+        self._id = id_beside(own, lambda: environment.new_id("ses")) if joins else own
+        self._joins = own if joins else ""
         self._quotas = environment.within_quotas(session.tenant)
         self._is_begun = False
         self._storing: Future[Committed] | None = None  # the last part; the one before it is durable

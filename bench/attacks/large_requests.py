@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bench.attacks.attack import TOO_MANY, Attack, Seen, Target
 from bench.attacks.many_calls import LIST
 from bench.attacks.services import LARGE, new_session
-from bench.attacks.wire import END_HEADERS, HEADERS, MAX_FRAME, Wire, call, data_frames, frame, message, wire
+from bench.attacks.wire import ATTACKER, END_HEADERS, HEADERS, MAX_FRAME, Wire, call, data_frames, frame, message, wire
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest, MessagePart, TextPart
 from opencode.session.session_pb2 import ListSessionsRequest
@@ -136,6 +136,34 @@ def _messages(connections: int, at_once: int, text: str) -> Callable[[Target, Se
     return run
 
 
+async def _small_first(target: Target, seen: Seen) -> None:
+    """Networks send small requests, and then each of them many large ones at once."""
+    small, networks = message(ListSessionsRequest(page_size=1).SerializeToString()), 20
+    ready = asyncio.Barrier(networks)
+
+    async def attack(number: int) -> None:
+        source = ATTACKER and (f"127.0.1.{number}", 0)
+        async with wire(target.host_and_port(), seen=seen, source=source) as one:
+            streams = itertools.count(1, 2)
+            for stream in itertools.islice(streams, 10):
+                await one.send(frame(HEADERS, END_HEADERS, stream, call(LIST)))
+                await one.send_body(stream, small, end=True)
+                await one.until_ended(stream)
+            await ready.wait()
+
+            async def send() -> None:
+                for stream in streams:
+                    await one.send(frame(HEADERS, END_HEADERS, stream, call(SEND)))
+                    await _WHOLE.send(one, stream)
+                    await one.until_ended(stream)
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(12):
+                    group.create_task(send())
+
+    await asyncio.gather(*(attack(number) for number in range(1, networks + 1)))
+
+
 async def _repeat(one: Wire, *, head: bytes, body: bytes, at_once: int = 50) -> None:
     """Sends a request again and again, so many at once."""
     for stream in itertools.count(1, 2):
@@ -180,6 +208,14 @@ ATTACKS = (
         ("limits.max_memory_bytes",),
         "requests that are not whole",
         _flood(500, 1, _UNFINISHED),
+    ),
+    Attack(
+        "small_first",
+        "20 networks, each with 10 small requests and then 12 of 14 MiB at a time",
+        ("limits.max_request_memory_bytes", "limits.max_memory_bytes"),
+        "further large requests, and those that are not whole",
+        _small_first,
+        seconds=4.0,
     ),
     Attack(
         "small_requests",

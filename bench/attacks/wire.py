@@ -198,6 +198,7 @@ async def wire(
     reads: bool = True,
     limit: int = 2**16,
     seen: Seen | None = None,
+    source: tuple[str, int] | None = ATTACKER,
 ) -> AsyncIterator[Wire]:
     """Opens a connection, and closes it afterwards.
 
@@ -207,8 +208,9 @@ async def wire(
         reads: Whether anything is read at all.
         limit: Bytes that are read ahead.
         seen: Gets the statuses with which calls end.
+        source: Address and port of this end.
     """
-    reader, writer = await asyncio.open_connection(*address, limit=limit, local_addr=ATTACKER)
+    reader, writer = await asyncio.open_connection(*address, limit=limit, local_addr=source)
     one = Wire(reader, writer, seen)
     writer.write(PREFACE + frame(SETTINGS, 0, 0, settings + PLAIN_HEADERS))
     reading = asyncio.create_task(one.read()) if reads else None

@@ -146,7 +146,7 @@ async def test_health_is_answered_beside_calls_without_their_request(
     """While memory is critical, and they have all slots of requests that are read. So it is beside health checks
     without theirs, of which few are read at a time, and each for a moment only.
     """
-    request, few = health_pb2.HealthCheckRequest(), overload.READ_AT_ONCE
+    request, few = health_pb2.HealthCheckRequest(), 8
     monkeypatch.setattr(memory_monitor, "CHECK_SECONDS", 3600.0)
     async with running_server(tmp_path) as server, by_hand(server) as one, connect(server.address) as client:
         server.overload.note_memory(0, is_critical=True)

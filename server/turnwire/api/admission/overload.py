@@ -36,9 +36,9 @@ READ_COPIES = 4
 """Room for a request that is being read, as a multiple of the largest: gRPC copies its bytes, and the allocator keeps
 what is free for a while."""
 
-READ_AT_ONCE = 8
-"""Requests that are read at a time at least, half as many without credentials. While memory is critical there are no
-more slots. As large as requests may be by default, they have half of what is between critical memory and its limit."""
+LEAST_READ_SHARE = 1 / 8
+"""Share of `limits.max_memory_bytes` into which requests fit that have slots at least: all that there are while memory
+is critical. It is less than half of what is between critical memory and its limit."""
 
 ANONYMOUS_SHARE = 1 / 4
 """Share of `limits.max_calls` that calls without credentials and health watches have together, and a network half of
@@ -70,8 +70,9 @@ class Overload:
         self.refusals = Refusals()
         self._read_bytes = READ_COPIES * max_message_bytes
         """Memory that a request may take until it has come."""
-        self.reads = Reads(READ_AT_ONCE, self._memory_short)
-        self.anonymous_reads = Reads(READ_AT_ONCE // 2, self._memory_short)
+        self._least_slots = max(2, int(limits.max_memory_bytes * LEAST_READ_SHARE) // max_message_bytes)
+        self.reads = Reads(self._least_slots, self._memory_short)
+        self.anonymous_reads = Reads(self._least_slots // 2, self._memory_short)
         """Those without credentials and for health. They have slots of their own: health is answered beside a flood."""
         self.requests = Requests(limits.max_request_memory_bytes)
         self.sending = Sending(limits.max_sending_bytes)
@@ -175,7 +176,7 @@ class Overload:
         if is_critical and not self.is_memory_critical:
             self._critical_since = asyncio.get_running_loop().time()
         self.is_memory_critical, self._is_exhausted = is_critical, is_exhausted
-        slots = max(READ_AT_ONCE, room // self._read_bytes)
+        slots = max(self._least_slots, room // self._read_bytes)
         self.reads.resize(slots)
         self.anonymous_reads.resize(slots // 2)
         if is_critical:

@@ -1,10 +1,21 @@
 """Slots of requests that are being read."""
 
 import asyncio
+import math
 from collections import Counter
+from itertools import takewhile
+from typing import NamedTuple
 
 from turnwire.api.admission.fair_queue import FairQueue
 from turnwire.domain.networks import network_of_peer
+
+
+class _Held(NamedTuple):
+    """A slot that is in use."""
+
+    network: str
+    since: float
+    """Time of the event loop at which it was granted."""
 
 
 class ReadSlots:
@@ -17,10 +28,11 @@ class ReadSlots:
     def __init__(self, slots: int) -> None:
         """Takes how many there are."""
         self._slots = slots
-        self._in_use = 0
+        self._held = dict[object, _Held]()
+        """By request, in the order in which they were granted."""
         self._in_use_of = Counter[str]()
         """By network."""
-        self._waiting = FairQueue[asyncio.Future[None]]()
+        self._waiting = FairQueue[tuple[object, asyncio.Future[None]]]()
         """Some have been cancelled; they are taken out in their turn."""
         self._first_network: str | None = None
         self._is_shared = False
@@ -31,52 +43,67 @@ class ReadSlots:
         self._slots = slots
         self._grant()
 
-    def try_acquire(self, connection: str) -> bool:
-        """Takes a slot for a connection if there is one and no request waits. Returns whether it did."""
+    def try_acquire(self, request: object, connection: str) -> bool:
+        """Takes a slot for a request if there is one and no other waits. Returns whether it did.
+
+        Args:
+            request: Any object; it has no slot yet.
+            connection: Its connection.
+        """
         network = network_of_peer(connection)
         if self._first_network is None:
             self._first_network = network
         self._is_shared |= network != self._first_network
-        if self._waiting.count or self._in_use >= self._slots or self._has_its_share(network):
+        if self._waiting.count or len(self._held) >= self._slots or self._has_its_share(network):
             return False
-        self._take(network)
+        self._take(request, network)
         return True
 
-    async def acquire(self, connection: str) -> None:
-        """Waits for a slot of a connection. Safe to cancel."""
-        if self.try_acquire(connection):
+    async def acquire(self, request: object, connection: str) -> None:
+        """Waits for a slot; see `try_acquire`. Safe to cancel."""
+        if self.try_acquire(request, connection):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(connection, turn)
+        self._waiting.add(connection, (request, turn))
         self._grant()
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.release(connection)
+            self.release(request)
             raise
 
-    def release(self, connection: str) -> None:
-        """Gives a slot back, to the next one that waits."""
-        network = network_of_peer(connection)
-        self._in_use -= 1
-        self._in_use_of[network] -= 1
-        if not self._in_use_of[network]:
-            del self._in_use_of[network]
+    def release(self, request: object) -> None:
+        """Gives the slot of a request, if it has one, to the next one that waits. Idempotent."""
+        if (held := self._held.pop(request, None)) is None:
+            return
+        self._in_use_of[held.network] -= 1
+        if not self._in_use_of[held.network]:
+            del self._in_use_of[held.network]
         self._grant()
 
-    def _take(self, network: str) -> None:
-        self._in_use += 1
+    def take_back(self, seconds: float) -> None:
+        """Takes the slots back that were granted at least so long ago."""
+        late = asyncio.get_running_loop().time() - seconds
+        for request, _ in list(takewhile(lambda item: item[1].since <= late, self._held.items())):
+            self.release(request)
+
+    def age(self, request: object) -> float:
+        """Returns how many seconds ago a request got its slot; infinity if it has none."""
+        held = self._held.get(request)
+        return math.inf if held is None else asyncio.get_running_loop().time() - held.since
+
+    def _take(self, request: object, network: str) -> None:
+        self._held[request] = _Held(network, asyncio.get_running_loop().time())
         self._in_use_of[network] += 1
 
     def _grant(self) -> None:
-        while self._in_use < self._slots and self._waiting.count:
+        while len(self._held) < self._slots and self._waiting.count:
             try:
-                connection, turn = self._waiting.take(self._has_its_share)
+                connection, (request, turn) = self._waiting.take(self._has_its_share)
             except IndexError:
                 return
             if not turn.done():
-                self._take(network_of_peer(connection))
+                self._take(request, network_of_peer(connection))
                 turn.set_result(None)
 
     def _has_its_share(self, network: str) -> bool:

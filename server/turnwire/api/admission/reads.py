@@ -8,7 +8,6 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import takewhile
 
 from turnwire.api.admission.read_slots import ReadSlots
 from turnwire.domain.errors import DomainError, RequestTooSlow
@@ -25,16 +24,16 @@ SMALL_BYTES = 64 * 1024
 """Size below which requests tell that others of their network are small, too."""
 
 SMALL_IN_SEQUENCE = 8
-"""Small requests of a network after its last large one, from which on it may begin some without a slot. A slot is held
-for several rounds of the event loop, and on a busy one a few slots let through fewer small requests than come."""
+"""Small requests of a network after its last large one, from which on it has further slots. A slot is held for several
+rounds of the event loop, and on a busy one a few slots let through fewer small requests than come."""
 
-SMALL_AT_ONCE = 8
-"""Requests of such a network that are being read, up to which a further one needs no slot: as many as have slots at
-least, so that those that are large for once come on top of them."""
+SMALL_SLOTS = 2
+"""Slots of such networks for each other slot. Those that are large for once come on top of the others, and any number
+of networks can send small ones first."""
 
 SMALL_SECONDS = 1.0
-"""Age up to which requests of such a network are not shed: on a busy event loop it takes so long until even a small one
-is seen to have come."""
+"""How long requests have such a slot: on a busy event loop it takes so long until even a small one is seen to have
+come."""
 
 KNOWN_NETWORKS = 4096
 """Networks of which it is known what they send."""
@@ -50,11 +49,9 @@ of thousands of them."""
 class _Reading:
     """One request that is being read."""
 
-    __slots__ = ("connection", "is_shed", "scope", "since")
+    __slots__ = ("is_shed", "scope")
 
-    def __init__(self, connection: str) -> None:
-        self.connection = connection
-        self.since = asyncio.get_running_loop().time()
+    def __init__(self) -> None:
         self.scope = asyncio.timeout(RECEIVE_SECONDS)
         self.is_shed = False
         """Whether its end is due to the server, not to its client."""
@@ -80,11 +77,11 @@ class Reads:
         error: Makes what the callers get that are shed, or wait too long for a slot.
         """
         self._slots = ReadSlots(slots)
+        self._small_slots = ReadSlots(SMALL_SLOTS * slots)
+        """Further ones for networks that send small requests. None waits for these."""
         self._error = error
-        self._holders = dict[_Reading, None]()
-        """Those that have slots, in order of arrival."""
-        self._reading: dict[str, dict[_Reading, None]] = {}
-        """By network, in order of arrival."""
+        self._reading = dict[_Reading, str]()
+        """Those that are being read, in order of arrival, and their networks."""
         self._small = dict[str, int]()
         """Number of small requests of each network since its last large one, at most `SMALL_IN_SEQUENCE`."""
         self._shedding: asyncio.Task[None] | None = None
@@ -92,7 +89,7 @@ class Reads:
     @property
     def count(self) -> int:
         """Number of requests that are being read, without those that wait."""
-        return sum(map(len, self._reading.values()))
+        return len(self._reading)
 
     async def read(self, connection: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
         """Returns a request. Safe to cancel.
@@ -106,15 +103,12 @@ class Reads:
             RequestTooSlow: it took too long.
             MemoryShort: memory became critical before it was there, or there was too little until it could be read.
         """
-        reading = _Reading(connection)
+        reading, network = _Reading(), network_of_peer(connection)
         try:
             async with reading.scope:
-                network = network_of_peer(connection)
-                if not self._needs_no_slot(network):
-                    if not self._slots.try_acquire(connection):
-                        await self._wait(reading)
-                    self._holders[reading] = None
                 try:
+                    if not self._try_acquire(reading, connection):
+                        await self._wait(reading, connection)
                     return await self._read(reading, network, receive)
                 finally:
                     self._release(reading)
@@ -125,11 +119,11 @@ class Reads:
                 raise self._error() from None
             raise RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
 
-    def _sends_small(self, network: str) -> bool:
-        return self._small.get(network) == SMALL_IN_SEQUENCE
-
-    def _needs_no_slot(self, network: str) -> bool:
-        return self._sends_small(network) and len(self._reading.get(network, ())) < SMALL_AT_ONCE
+    def _try_acquire(self, reading: _Reading, connection: str) -> bool:
+        sends_small = self._small.get(network_of_peer(connection)) == SMALL_IN_SEQUENCE
+        if sends_small and self._small_slots.try_acquire(reading, connection):
+            return True
+        return self._slots.try_acquire(reading, connection)
 
     def _note_size(self, network: str, size: int) -> None:
         before = self._small.pop(network, 0)
@@ -137,35 +131,33 @@ class Reads:
         if len(self._small) > KNOWN_NETWORKS:
             del self._small[next(iter(self._small))]
 
-    async def _wait(self, reading: _Reading) -> None:
+    async def _wait(self, reading: _Reading, connection: str) -> None:
         """Waits for a slot. The time in which the request has to arrive begins then."""
         reading.is_shed = True
         with without_owner():  # it holds what others wait for
-            await self._slots.acquire(reading.connection)
+            await self._slots.acquire(reading, connection)
         reading.is_shed = False
-        reading.since = asyncio.get_running_loop().time()
-        reading.scope.reschedule(reading.since + RECEIVE_SECONDS)
+        reading.scope.reschedule(asyncio.get_running_loop().time() + RECEIVE_SECONDS)
 
     def resize(self, slots: int) -> None:
         """Changes how many slots there are."""
         self._slots.resize(slots)
+        self._small_slots.resize(SMALL_SLOTS * slots)
 
     def lend(self) -> None:
-        """Takes the slots of requests that have not come within `LENT_SECONDS`. They go on without: slow ones keep out
+        """Takes the slots of requests that have not come in their time. They go on without: slow ones keep out
         nobody.
         """
-        late = asyncio.get_running_loop().time() - LENT_SECONDS
-        for reading in list(takewhile(lambda one: one.since <= late, self._holders)):
-            self._release(reading)
+        self._slots.take_back(LENT_SECONDS)
+        self._small_slots.take_back(SMALL_SECONDS)
 
     def _release(self, reading: _Reading) -> None:
         """Gives the slot of a request back. Idempotent."""
-        if reading in self._holders:
-            del self._holders[reading]
-            self._slots.release(reading.connection)
+        self._slots.release(reading)
+        self._small_slots.release(reading)
 
     async def _read(self, reading: _Reading, network: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
-        self._reading.setdefault(network, {})[reading] = None
+        self._reading[reading] = network
         try:
             with without_owner():  # a future is done at once, whatever else its connection has to do
                 received = receive()
@@ -179,54 +171,42 @@ class Reads:
             finally:
                 del received  # its error has this frame, which would keep the call until a full collection
         finally:
-            self._forget(reading, network)
+            self._reading.pop(reading, None)
 
     def _note(self, reading: _Reading, network: str, received: "asyncio.Future[bytes]") -> None:
         """Notes that a request has arrived, whether or not its call has run since."""
         # the error of a read that is no longer awaited is retrieved, so that asyncio does not log it
-        if received.cancelled() or received.exception() is not None or reading not in self._reading.get(network, ()):
+        if received.cancelled() or received.exception() is not None or reading not in self._reading:
             return
-        self._note_size(network, len(received.result()))
-        self._forget(reading, network)
-        self._release(reading)
+        size = len(received.result())
+        self._note_size(network, size)
+        del self._reading[reading]
         reading.come()
-
-    def _forget(self, reading: _Reading, network: str) -> None:
-        if (readings := self._reading.get(network)) is not None and reading in readings:
-            del readings[reading]
-            if not readings:
-                del self._reading[network]
+        if size < SMALL_BYTES:
+            self._release(reading)  # a large one is in no budget until its call goes on
 
     def shed(self, seconds: float = math.inf) -> None:
-        """Ends requests that are being read, because the memory that each takes is unknown: all that have no slot, but
-        for new ones of networks that send small ones.
+        """Ends requests that are being read, because the memory that each takes is unknown: all that have no slot.
 
         Those that wait until they may be read stay. Does nothing while it is at that already.
 
         Args:
-            seconds: How long those that have slots have been read at most.
+            seconds: How long those that have slots have been read at most. Slots of networks that send small requests
+                are spared for `SMALL_SECONDS`.
         """
         if self._reading and (self._shedding is None or self._shedding.done()):
             self._shedding = asyncio.create_task(self._shed(seconds), name="shedding")
 
     async def _shed(self, seconds: float) -> None:
-        now = asyncio.get_running_loop().time()
-
-        def is_spared(network: str, one: _Reading) -> bool:
-            if self._sends_small(network):
-                return one.since > now - SMALL_SECONDS
-            return one in self._holders and one.since > now - seconds
-
         shed = [
-            (network, one)
-            for network, readings in self._reading.items()
-            for one in readings
-            if not is_spared(network, one)
+            reading
+            for reading in self._reading
+            if self._slots.age(reading) >= seconds and self._small_slots.age(reading) >= SMALL_SECONDS
         ]
-        for number, (network, one) in enumerate(shed):
-            if one in self._reading.get(network, ()):  # else it has ended
-                one.shed()
-                self._release(one)  # its call may have to wait for its turn to end
-                self._small.pop(network, None)
+        for number, reading in enumerate(shed):
+            if reading in self._reading:  # else it has ended
+                reading.shed()
+                self._release(reading)  # its call may have to wait for its turn to end
+                self._small.pop(self._reading[reading], None)
             if number % SHED_AT_ONCE == SHED_AT_ONCE - 1:
                 await asyncio.sleep(0)

@@ -12,6 +12,7 @@ from tests.support.fakes.loop import settled
 from turnwire.api.admission import overload
 from turnwire.api.rights import BEGINS_WORK, LEAST_ROLE
 from turnwire.domain.errors import MemoryShort, TooManyCalls
+from turnwire.domain.limits import Limits
 from turnwire.domain.networks import network_of_peer
 
 
@@ -66,6 +67,31 @@ async def test_critical_memory_ends_requests_that_are_not_whole(monkeypatch: pyt
     assert await ended()
     load.note_memory(1, is_critical=False)
     assert not await ended()
+
+
+async def test_fewer_requests_are_read_at_a_time_where_each_may_be_large() -> None:
+    """While memory is critical, an eighth of it has all that are read; health goes on."""
+    load = overload.Overload(Limits(max_memory_bytes=2**20), max_message_bytes=2**15)
+
+    async def begun() -> list[int]:
+        reading = [
+            asyncio.create_task(reads.read("a", asyncio.Event().wait))  # type: ignore[arg-type]
+            for reads in [load.reads] * 10 + [load.anonymous_reads] * 10
+        ]
+        await settled()
+        counts = [load.reads.count, load.anonymous_reads.count]
+        for task in reading:
+            task.cancel()
+        await asyncio.wait(reading)
+        return counts
+
+    assert await begun() == [4, 2]
+    load.note_memory(0, is_critical=True)
+    assert await begun() == [4, 2]
+    load.note_memory(8 * overload.READ_COPIES * 2**15, is_critical=False)
+    assert await begun() == [8, 4]
+    load = overload.Overload(Limits(max_memory_bytes=2**20), max_message_bytes=2**20)
+    assert await begun() == [2, 1]
 
 
 def test_only_much_metadata_counts() -> None:

@@ -1,11 +1,13 @@
 """Which requests are read first."""
 
 import asyncio
+import math
+from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import elapse, settled
 from tests.support.oracles.queue import QueueOracle
 from turnwire.api.admission.read_slots import ReadSlots
 from turnwire.domain.networks import network_of_peer
@@ -19,22 +21,28 @@ class Reading:
         self._slots = slots
         self.read: list[str] = []
         """Those that have had a slot, in their order."""
+        self._with_slots: list[tuple[str, str]] = []
+        """Connections and names."""
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
     async def begin(self, *names: str, connection: str = "ipv4:192.0.2.1:1") -> None:
         """Lets requests of a connection come."""
 
         async def want(name: str) -> None:
-            await self._slots.acquire(connection)
+            await self._slots.acquire(name, connection)
             self.read.append(name)
+            self._with_slots.append((connection, name))
 
         for name in names:
             self.tasks[name] = asyncio.create_task(want(name))
         await settled()
 
     async def end(self, connection: str = "ipv4:192.0.2.1:1") -> None:
-        """Lets one of a connection that was read be there."""
-        self._slots.release(connection)
+        """Lets the first one of a connection's network that is read be there."""
+        network = network_of_peer(connection)
+        first = next(one for one in self._with_slots if network_of_peer(one[0]) == network)
+        self._with_slots.remove(first)
+        self._slots.release(first[1])
         await settled()
 
 
@@ -74,7 +82,8 @@ async def test_one_that_leaves_holds_up_nobody() -> None:
     await reading.begin(*"1234")
     reading.tasks["2"].cancel()
     await settled()
-    slots.release("ipv4:192.0.2.1:1")
+    slots.release("1")
+    slots.release("1")
     reading.tasks["3"].cancel()
     await settled()
     assert reading.read == [*"14"]
@@ -164,3 +173,18 @@ async def _compare(steps: list[tuple[str, str, int]]) -> None:
     for task in reading.tasks.values():
         task.cancel()
     await asyncio.gather(*reading.tasks.values(), return_exceptions=True)
+
+
+async def test_slots_that_are_held_for_long_are_taken_back() -> None:
+    """They go to those that wait, and are given back once."""
+    slots, reading = bounded(2)
+    await reading.begin(*"12345")
+    await elapse(timedelta(seconds=60))
+    slots.release("1")
+    await settled()
+    assert (reading.read, slots.age("1")) == ([*"123"], math.inf)
+    slots.take_back(60.0)
+    slots.release("2")
+    await settled()
+    assert reading.read == [*"1234"]
+    assert (slots.age("2"), slots.age("3") < 60) == (math.inf, True)

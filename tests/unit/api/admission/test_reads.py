@@ -164,36 +164,66 @@ async def test_a_request_that_waited_to_be_read_has_its_time_then() -> None:
     assert await incomplete.ended() == {}
 
 
-def test_a_request_that_is_there_is_not_shed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though its call waits for its turn on the loop."""
-    connection = "ipv4:192.0.2.1:1"
+@pytest.fixture
+def fair_loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[asyncio.Runner]:
+    """A loop whose owners take turns after a few callbacks each."""
     ticks = itertools.count(step=ROUND_SECONDS / 4)
     monkeypatch.setattr(fair_queue, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    with asyncio.Runner(loop_factory=FairSelectorLoop) as runner:
+        yield runner
+
+
+async def come(reads: Reads, size: int, connection: str) -> "asyncio.Task[bytes]":
+    """Lets a request come whose call waits for its turn on the loop. Returns the call."""
+    received = asyncio.get_running_loop().create_future()
+
+    async def read() -> bytes:
+        own(connection)
+        return await reads.read(connection, lambda: received)
+
+    reading = asyncio.create_task(read())
+    while not reads.count:
+        await asyncio.sleep(0)
+    of_connection = contextvars.Context()
+    of_connection.run(own, connection)
+    for _ in range(1000):
+        asyncio.get_running_loop().call_soon(int, context=of_connection)
+    received.set_result(bytes(size))
+    await asyncio.sleep(0)
+    return reading
+
+
+def test_a_request_that_is_there_is_not_shed(fair_loop: asyncio.Runner) -> None:
+    """Though its call waits for its turn on the loop."""
 
     async def check() -> None:
-        reads, come = with_slots(), asyncio.get_running_loop().create_future()
-
-        async def read() -> bytes:
-            own(connection)
-            return await reads.read(connection, lambda: come)
-
-        reading = asyncio.create_task(read())
-        while not reads.count:
-            await asyncio.sleep(0)
-        of_connection = contextvars.Context()
-        of_connection.run(own, connection)
-        for _ in range(1000):
-            asyncio.get_running_loop().call_soon(int, context=of_connection)
-        come.set_result(b"whole")
-        await asyncio.sleep(0)
+        reads = with_slots()
+        reading = await come(reads, 5, "ipv4:192.0.2.1:1")
         reads.shed(0.0)
         for _ in range(5):
             await asyncio.sleep(0)
         assert (reading.done(), reads.count) == (False, 0)
-        assert await reading == b"whole"
+        assert len(await reading) == 5
 
-    with asyncio.Runner(loop_factory=FairSelectorLoop) as runner:
-        runner.run(check())
+    fair_loop.run(check())
+
+
+@pytest.mark.parametrize(("size", "waits"), [(module.SMALL_BYTES - 1, False), (module.SMALL_BYTES, True)])
+def test_a_large_request_has_its_slot_until_its_call_goes_on(
+    fair_loop: asyncio.Runner, size: int, *, waits: bool
+) -> None:
+    """Nothing else bounds until then how many of them are in memory."""
+
+    async def check() -> None:
+        reads = with_slots(1)
+        reading = await come(reads, size, "ipv4:192.0.2.1:1")
+        other = asyncio.create_task(reads.read("ipv4:192.0.2.2:1", partial(asyncio.sleep, 0, b"x")))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (reading.done(), other.done()) == (False, not waits)
+        assert (len(await reading), await other) == (size, b"x")
+
+    fair_loop.run(check())
 
 
 class Held:
@@ -287,19 +317,36 @@ async def send(reads: Reads, *sizes: int, network: str = "192.0.2.1") -> None:
         await reads.read(f"ipv4:{network}:1", lambda come=come: come)  # type: ignore[misc]
 
 
-async def test_a_network_whose_requests_are_small_needs_no_slot() -> None:
-    """For some that are read at a time; others have the slots, and so have its own further ones."""
-    reads = with_slots(1)
+async def test_a_network_whose_requests_are_small_has_further_slots() -> None:
+    """Others have the slots, and so have its own requests beyond those."""
+    reads = with_slots(4)
     await send(reads, *[100] * module.SMALL_IN_SEQUENCE)
     incomplete = Incomplete(reads)
-    await incomplete.begin("other", network="192.0.2.2")
-    await incomplete.begin(*map(str, range(module.SMALL_AT_ONCE + 2)))
-    assert incomplete.received == ["other", *map(str, range(module.SMALL_AT_ONCE))]
-    await incomplete.begin("another", network="192.0.2.2")
+    await incomplete.begin(*"1234", network="192.0.2.2")
+    assert incomplete.received == [*"12"]
+    small = [f"small {number}" for number in range(4 * module.SMALL_SLOTS + 3)]
+    await incomplete.begin(*small)
+    assert incomplete.received == [*"12", *small[:-1]]
     await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
     reads.lend()
     await settled()
-    assert len(incomplete.received) == module.SMALL_AT_ONCE + 2
+    assert sorted(incomplete.received) == sorted((*"1234", *small))
+    assert await incomplete.ended() == {}
+
+
+async def test_networks_whose_requests_are_small_share_their_further_slots() -> None:
+    """Each of them may send large ones next: as many networks as anybody has would fill any memory."""
+    reads = with_slots(2)
+    incomplete = Incomplete(reads)
+    for network in range(20):
+        await send(reads, *[100] * module.SMALL_IN_SEQUENCE, network=f"192.0.2.{network}")
+    for network in range(20):
+        await incomplete.begin(*(f"{network}.{number}" for number in range(4)), network=f"192.0.2.{network}")
+    assert len(incomplete.received) == 2 + 2 * module.SMALL_SLOTS
+    await elapse(timedelta(seconds=module.SMALL_SECONDS + 0.01))
+    reads.lend()
+    await settled()
+    assert len(incomplete.received) == 2 + 2 * module.SMALL_SLOTS + 2
     assert await incomplete.ended() == {}
 
 

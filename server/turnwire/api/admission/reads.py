@@ -32,8 +32,8 @@ SMALL_SLOTS = 2
 of networks can send small ones first."""
 
 SMALL_SECONDS = 1.0
-"""How long requests have such a slot: on a busy event loop it takes so long until even a small one is seen to have
-come."""
+"""Time for which requests have such a slot: on a busy event loop it takes so long until even a small one is seen to
+have come."""
 
 KNOWN_NETWORKS = 4096
 """Networks of which it is known what they send."""

@@ -179,7 +179,7 @@ def _type_in_words(key: str, annotation: object) -> str:
 
 def _number_in_words(key: str, annotation: object) -> str:
     if annotation is PicoUsd:
-        return "USD per million tokens" if key.endswith("_per_million") else "USD"
+        return "USD"
     unit = next((unit for unit in _UNITS if key.endswith(f"_{unit}")), "")
     return unit or ("integer" if annotation is int else "number")
 

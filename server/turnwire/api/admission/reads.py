@@ -118,6 +118,8 @@ class Reads:
             if reading.is_shed:
                 raise self._error() from None
             raise RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
+        finally:
+            del reading.scope  # it has the task, whose error has this frame: both would stay until a full collection
 
     def _try_acquire(self, reading: _Reading, connection: str) -> bool:
         sends_small = self._small.get(network_of_peer(connection)) == SMALL_IN_SEQUENCE

@@ -281,6 +281,29 @@ async def test_what_is_shed_keeps_nothing_of_its_call() -> None:
     assert kept() is None
 
 
+@pytest.mark.parametrize("slots", [0, 1])
+@pytest.mark.usefixtures("uncollected")
+async def test_one_that_leaves_keeps_nothing_of_its_call(slots: int) -> None:
+    """Though it stays in the queue of those that wait until its turn: clients may reset thousands of calls."""
+    reads, held = with_slots(slots), Held()
+    kept = weakref.ref(held)
+
+    async def receive(_: Held) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    async def read(held: Held) -> None:
+        await reads.read("a", partial(receive, held))
+
+    reading = asyncio.create_task(read(held))
+    await settled()
+    reading.cancel()
+    await asyncio.wait((reading,))
+    del held, reading
+    await settled()
+    assert kept() is None
+
+
 async def test_what_is_shed_gives_its_slot_back_before_its_call_has_ended() -> None:
     """The calls of a flood wait for each other; those of others are read at once."""
     reads = with_slots()

@@ -38,11 +38,11 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     listen: str = "127.0.0.1:50051"
     """Address: `host:port` (port 0: a free one), `[ipv6]:port` or `unix:path`."""
     socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "0600"
-    """Mode of a Unix socket's file, in octal digits; whoever may write to it can connect."""
+    """Mode of a Unix socket in octal digits; who may write can connect."""
     socket_group: str = ""
     """Group of the socket, by name or number. Empty: the system's choice."""
     max_message_bytes: Count = 16 * 2**20
-    """Largest request; gRPC rejects a larger one with RESOURCE_EXHAUSTED and no reason."""
+    """Largest request (else RESOURCE_EXHAUSTED without a reason)."""
     max_connections: Count = 10_000
     """gRPC connections; further ones are closed."""
     max_list_bytes: Count = 4095 * 2**10
@@ -91,7 +91,7 @@ class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: Path | None = None
     """The certificate's private key, not encrypted (PEM)."""
     client_ca: Path | None = None
-    """Authorities of client certificates (PEM), which every client of the gRPC listener must then present."""
+    """Authorities of client certificates (PEM), which every gRPC client must then present."""
 
 
 class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,14 +113,14 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Where conversations are stored."""
 
     path: Path = Path("turnwire.db")
-    """The SQLite file. With `url` its folder has only requests that are too large for memory."""
+    """The SQLite file; with `url`, its folder has requests too large for memory."""
     url: str = ""
     """[PostgreSQL](../internals/storage.md#postgresql) in place of the file: `postgresql://USER@HOST/DATABASE`. Needs
     the extra `postgres`."""
     retained_events_per_session: Count = 10_000
     """Newest events that a session keeps."""
     retained_events_days: Count = 30
-    """Days after which events are dropped, but for those of a running turn."""
+    """Days until events of ended turns are dropped."""
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,7 +131,7 @@ class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: LogFormat = "text"
     """`text` for people, or `json` for one JSON object per line."""
     stuck_loop_seconds: Annotated[float, Meta(ge=0, le=60)] = 0.1
-    """Blocking of the event loop that is logged with a stack trace; 0: never."""
+    """Blocking of the event loop that is logged; 0: never."""
 
 
 class MetricsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -170,7 +170,7 @@ class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     model: str = "offline/echo"
     """`PROVIDER/MODEL` that answers where neither message, session nor agent names a model."""
     fallback_models: tuple[str, ...] = ()
-    """Models to try, in this order, when the provider of the chosen model does not answer."""
+    """Models to try in this order when the chosen one's provider does not answer."""
     builtin_providers: bool = True
     """False disables providers that are not in the file."""
     host_messages: bool = True
@@ -205,10 +205,10 @@ class ClusterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """This server as one of [several nodes](../operate/cluster.md) on one PostgreSQL (`storage.url`)."""
 
     listen: str = ""
-    """Address for the other nodes, as `server.listen`; "" for a single server. Where other machines can reach it, it
-    needs `cert`, `key` and `ca`."""
+    """Address for the other nodes, as `server.listen`; "" for a single server. Other machines need `cert`, `key` and
+    `ca`."""
     advertise: str = ""
-    """Address at which the other nodes reach this one, if it is not `listen`."""
+    """Address for the other nodes, if it is not `listen`."""
     cert: Path | None = None
     """This node's certificate (PEM)."""
     key: Path | None = None

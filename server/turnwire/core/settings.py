@@ -60,9 +60,9 @@ class Retries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_retries: Annotated[int, Meta(ge=0, le=20)] = 3
     """Further attempts with the same model."""
     first_delay_seconds: Seconds = 0.5
-    """First pause; it doubles with each retry, less up to half of it at random."""
+    """First pause; it doubles with each retry, less up to half at random."""
     longest_delay_seconds: Seconds = 30.0
-    """Longest pause. A provider that asks for a longer one counts as unavailable."""
+    """Longest pause; a provider that asks for more counts as unavailable."""
 
     @property
     def first_delay(self) -> timedelta:
@@ -144,7 +144,7 @@ class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Settings of one tenant. A server that does not identify callers has one, `default`."""
 
     roots: tuple[Path, ...] | None = None
-    """As `files.roots`, which count if this is omitted; empty: no file of the server."""
+    """In place of `files.roots`; empty: no file of the server."""
     quotas: QuotaLimits = QuotaLimits()
     """Limits in place of those in `[quotas]`."""
 
@@ -168,7 +168,7 @@ class TitleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     enabled: bool = False
     """Whether such calls are made; they count as others do."""
     model: ModelRef | None = None
-    """Writer of all titles; if omitted or "", one of `models`, else the model that answered, if not of `offline`."""
+    """Writer of all titles; if omitted or "", one of `models`, else the one that answered, unless `offline`."""
     models: tuple[ModelRef, ...] = ()
     """Cheap models, one for each provider whose sessions it titles."""
     max_seconds: Seconds = 20.0

@@ -33,7 +33,7 @@ class Limits(
 
     # Messages and settings
     max_message_bytes: Count = 32 * 2**20
-    """All that one message brings: text, attachments, metadata, system prompt, tools; else `MESSAGE_TOO_LARGE`."""
+    """All that one message brings, attachments included; else `MESSAGE_TOO_LARGE`."""
     max_tools_bytes: Count = 2**20
     """Tools of one message: names, descriptions, schemas; else `MESSAGE_TOO_LARGE`."""
 
@@ -45,23 +45,23 @@ class Limits(
     max_answer_received_bytes: Count = 128 * 2**20
     """All that comes for one answer, unpacked."""
     max_answer_seconds: Seconds = 3_600.0
-    """Time of one answer; `timeout_seconds` of a provider bounds its silence."""
+    """Time of one answer."""
     flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = 0.2
     """Longest time for which streamed text stays unsaved."""
 
     # Tool calls and MCP servers
     client_tool_timeout_seconds: Seconds = 600.0
-    """Wait of a client tool's call for its result, without a lease; then the model reads an error."""
+    """Wait for a client tool's result without a lease; then the call fails."""
     leased_tool_timeout_seconds: Seconds = 86_400.0
     """The same, with leases."""
     question_timeout_seconds: Seconds = 540.0
-    """Time after which a question of a tool expires; MCP servers often forget after ten minutes."""
+    """Time after which a question of a tool expires."""
     max_open_permissions: Count = 100
     """Calls of one answer that wait for a person; others fail."""
     max_parallel_tool_calls: Count = 8
     """Server tools that run at once in one turn; others wait."""
     max_tool_output_bytes: Count = 256 * 1024
-    """Output of one call of a server tool; it is cut, and `full_output` has all."""
+    """Output of a server tool; beyond, `full_output` has all."""
 
     # Queues and turns
     max_steps: Count = 50
@@ -88,9 +88,9 @@ class Limits(
     """Calls at a time, open streams and unread answers included; without credentials and for watches of health a
     quarter, an eighth per address."""
     max_calls_per_address: Count = 15_000
-    """Calls at a time of one address (of IPv6, of a /64; of all Unix sockets)."""
+    """Calls at a time of one IPv4 address, IPv6 /64, or all Unix sockets."""
     max_streams_per_connection: Count = 1_000
-    """Calls at a time on one connection of gRPC; clients wait with others."""
+    """Calls at a time on one gRPC connection; clients wait with others."""
 
     # Memory
     max_memory_bytes: Count = 2**30

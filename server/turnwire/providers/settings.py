@@ -35,7 +35,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_key_env: str = ""
     """NAME of the variable that has the key, never the key; "" for none."""
     default_model: str = ""
-    """Model to suggest to people, without the provider's name; "": the first listed one."""
+    """Model to suggest, without the provider's name; "": the first listed one."""
     models: tuple[str, ...] = ()
     """Models to list. Left out: at the vendor's address those of the price list."""
     only_listed_models: bool = False
@@ -75,7 +75,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_output_tokens: Tokens | None = None
     """For people: the longest answer of the model."""
     capabilities: tuple[Capability, ...] | None = None
-    """Left out: unknown. In place of images or documents that a model cannot see it gets a line of text."""
+    """Left out: unknown. Images and documents that a model cannot see become a line of text."""
 
 
 class ModelSettings(ModelFacts, frozen=True, kw_only=True):

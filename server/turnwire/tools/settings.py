@@ -39,11 +39,11 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     questions: bool = True
     """Whether it may ask people [questions](../guides/tools.md#questions)."""
     one_call_at_a_time: bool = False
-    """True makes calls of all sessions wait for each other: for programs of version 2025-11-25 or before that ask."""
+    """True makes calls wait for each other: for programs of version 2025-11-25 or before that ask."""
     protocol: Literal["auto", "handshake"] = "auto"
     """The newest version that the server speaks, or the handshake of 2025-11-25 and before."""
     start_timeout_seconds: Seconds = 30.0
-    """Time from connecting to the list of tools, then the server tries again; the first turns wait as long."""
+    """Time from connecting to the list of tools; then the server tries again."""
 
 
 class Backoff(Struct, frozen=True):

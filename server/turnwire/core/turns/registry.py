@@ -38,6 +38,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
 from turnwire.domain.errors import (
     MessageNotWaiting,
+    SessionMoving,
     ShuttingDown,
     ToolCallNotReady,
 )
@@ -63,7 +64,8 @@ class Turns:
     """All sessions that have a turn running or waiting. Used on the event loop only.
 
     `_owners` has one entry for each of these sessions, removed when it has no more work. `_tenants` has the same
-    entries by tenant. An abort continues when its caller is gone: half an abort would leave messages waiting forever.
+    entries by tenant. `_is_recovering` selects sessions whose turns are being recovered: only `recover` makes their
+    owners. An abort continues when its caller is gone: half an abort would leave messages waiting forever.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -74,6 +76,7 @@ class Turns:
         max_running = environment.settings.limits.max_running_turns
         self._slots = FairSemaphore(max_running, tenant_limit=max_running)
         self._is_closing = False
+        self._is_recovering: Callable[[str], bool] = lambda _: False
         self._on_ended: Callable[[Turn], None] = lambda _: None
 
     def when_ended(self, call: Callable[[Turn], None]) -> None:
@@ -95,12 +98,13 @@ class Turns:
         Raises:
             ShuttingDown: the server stops.
             QuotaExceeded: the tenant has its maximum of running turns, or of waiting messages.
+            SessionMoving: the turns of the session are being recovered.
         """
         if self._is_closing:
             raise ShuttingDown
         turn = command.turn
         self._check_quotas(turn, command.when_busy)
-        accepting = self._owner(turn.tenant, turn.session_id).accept(command, alone=alone)
+        accepting = self._known_owner(turn.tenant, turn.session_id).accept(command, alone=alone)
         note_accepted(turn)
         return accepting
 
@@ -115,8 +119,11 @@ class Turns:
 
     @contextmanager
     def held(self, tenant: str, session_id: str) -> Iterator[SessionTurns]:
-        """Yields the owner of an existing session, and keeps it: for a read on which a later change depends."""
-        owner = self._owner(tenant, session_id)
+        """Yields the owner of an existing session, and keeps it: for a read on which a later change depends.
+
+        Raises SessionMoving: the turns of the session are being recovered.
+        """
+        owner = self._known_owner(tenant, session_id)
         with owner.held():
             yield owner
 
@@ -127,8 +134,9 @@ class Turns:
         Raises:
             TurnInProgress: a turn runs in the session, or is about to.
             StorageError: it was not stored.
+            SessionMoving: the turns of the session are being recovered.
         """
-        done = await asyncio.shield(self._owner(tenant, session_id).ask(WhenIdle(work), alone=True))
+        done = await asyncio.shield(self._known_owner(tenant, session_id).ask(WhenIdle(work), alone=True))
         if done.committed is None:
             raise ValueError("there was nothing to store")
         return done.committed
@@ -152,11 +160,18 @@ class Turns:
         """Resumes or ends the turns that an earlier process left, and starts the waiting ones.
 
         Of turns that wait for another one, only headers are read. Called before calls of their sessions are carried
-        out.
+        out; one that was begun before this node lost the session is refused meanwhile.
 
         Args:
             is_mine: Returns whether the turns of a session, given by its id, continue here.
         """
+        self._is_recovering = is_mine
+        try:
+            await self._recover(is_mine)
+        finally:
+            self._is_recovering = lambda _: False
+
+    async def _recover(self, is_mine: Callable[[str], bool]) -> None:
         for owner in [owner for session_id, owner in self._owners.items() if is_mine(session_id)]:
             owner.forget()  # made since by an early call: what it knows is not what is stored
         store = self._environment.store
@@ -317,6 +332,12 @@ class Turns:
 
     def _account(self, tenant: str) -> Account:
         return self._environment.store.of(tenant).account(self._environment.clock())
+
+    def _known_owner(self, tenant: str, session_id: str) -> SessionTurns:
+        """Returns the session's owner, which knows its turns. Raises SessionMoving: they are being recovered."""
+        if session_id not in self._owners and self._is_recovering(session_id):
+            raise SessionMoving  # an owner of now would take the session for an idle one
+        return self._owner(tenant, session_id)
 
     def _owner(self, tenant: str, session_id: str, schedule: Schedule = NOTHING) -> SessionTurns:
         """Returns the session's owner; creates one, with a schedule, if it has none."""

@@ -10,7 +10,7 @@ import pytest
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, open_part, outcome
 from tests.support.fakes.loop import elapse, settled
-from tests.support.fakes.turns import deliver
+from tests.support.fakes.turns import deliver, send
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import RESTARTED
 from turnwire.core.turns.registry import Turns
@@ -29,6 +29,7 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition, Turn, TurnStatus
 from turnwire.domain.errors import (
+    SessionMoving,
     StorageError,
     ToolCallNotReady,
 )
@@ -111,6 +112,42 @@ async def test_a_turn_whose_call_is_open_waits_on() -> None:
     assert not [e for c in store.commits for e in c.events if isinstance(e.kind, TurnEnded | SessionStatusChanged)]
     part, _ = await deliver(turns, "prt_0", CallResult(output="42"))
     assert part.content.status is ToolStatus.SUCCESS  # type: ignore[union-attr]
+    await turns.aclose()
+
+
+@dataclass
+class SlowToTell(FakeStore):
+    """Says which turns have not ended when a test lets it."""
+
+    may_tell: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def unfinished_turns(self) -> tuple[Turn, ...]:
+        """Waits first."""
+        await self.may_tell.wait()
+        return await super().unfinished_turns()
+
+
+async def test_a_call_that_comes_while_turns_are_recovered_is_refused() -> None:
+    """It began before this node had lost the session, and would take it for an idle one."""
+    calling = make_answer("msg_1", CALL, finish_reason=FinishReason.TOOL_USE)
+    turn = make_turn(tools=(ToolDefinition("read", "", ""),))
+    store = SlowToTell(conversation=(make_message("msg_user", turn_id="trn_1"), calling), unfinished=(turn,))
+    store.sessions_by_id = {name: make_session(name) for name in ("ses_1", "ses_2")}
+    turns = Turns(make_environment(store, FakeProviders(FakeProvider([None]))))
+    recovering = asyncio.create_task(turns.recover(lambda session_id: session_id == "ses_1"))
+    await settled()
+    with pytest.raises(SessionMoving):
+        send(turns, "a")
+    with pytest.raises(SessionMoving):
+        await turns.change_idle(DEFAULT_TENANT, "ses_1", Work())
+    with pytest.raises(SessionMoving), turns.held(DEFAULT_TENANT, "ses_1"):
+        pass
+    await send(turns, "b", session_id="ses_2")
+    store.may_tell.set()
+    await recovering
+    await settled()
+    assert list(turns.open_messages(DEFAULT_TENANT, "ses_1")) == [calling]
+    assert (await send(turns, "c")).reply.queue_position == 1
     await turns.aclose()
 
 

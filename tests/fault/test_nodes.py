@@ -24,10 +24,17 @@ from tests.support.clients.conversation import messages_of, new_session, talk, w
 from tests.support.cluster import network as networks
 from tests.support.cluster.databases import Pair
 from tests.support.cluster.faults import FAULTS, Fault
-from tests.support.cluster.guarantees import AcknowledgedOnce, History, check_acknowledged_once
+from tests.support.cluster.guarantees import (
+    AcknowledgedOnce,
+    History,
+    OneOwner,
+    check_acknowledged_once,
+    check_owner,
+)
 from tests.support.cluster.network import Network
 from tests.support.cluster.nodes import Nodes
 from tests.support.cluster.traffic import Session, Traffic
+from tests.support.cluster.writes import note_writes, writes_of
 from tests.support.postgres import binaries
 
 COUNT = int(os.environ.get("TURNWIRE_CLUSTER_FAULTS", "0"))
@@ -99,7 +106,8 @@ class Run:
         nodes, traffic = self._nodes, self._traffic
         failed = ", ".join(f"{reason} {count}" for reason, count in nodes.failures.most_common())
         yield f"{nodes.calls} calls answered; tries that failed: {failed or 'none'}"
-        yield f"{traffic.messages} acknowledged messages and {traffic.events} watched events checked"
+        checked = ", ".join(f"{name} {count}" for name, count in traffic.checked.items())
+        yield f"{traffic.messages} acknowledged messages and {traffic.events} watched events checked; {checked}"
 
     def _note(self, fault: Fault, seconds: float) -> None:
         self._answered[fault.name].append(seconds)
@@ -127,6 +135,8 @@ async def running(folder: Path, databases: Pair | None, network: Network | None)
     async with aclosing(Nodes(folder, random.Random(FAULT_SEED), databases, network)) as nodes:
         for name in nodes.names:
             await nodes.start(name)
+        if databases is not None:
+            note_writes(databases)
         yield nodes
 
 
@@ -180,6 +190,22 @@ async def test_faults_of_one_server(tmp_path: Path) -> None:
     """The same guarantees, by the same checks, for a server on a file, which is not worth as many faults."""
     async with running(tmp_path, None, None) as nodes:
         await strike(nodes, (COUNT + 2) // 3)
+
+
+async def test_a_write_without_the_lock_is_noted(tmp_path: Path, databases: Pair, network: Network | None) -> None:
+    """By the database itself: else OneOwner would hold whatever happens."""
+    async with running(tmp_path, databases, network) as nodes:
+        session_id = await nodes.surely(new_session)
+        await nodes.surely(lambda client: talk(client, "hello", session_id))
+        history = History(writes=writes_of(databases, session_id))
+        [(history.head,)] = databases.execute(f"SELECT max(sequence) FROM events WHERE session_id = '{session_id}'")
+        check_owner(history)
+        newest = f"FROM events WHERE session_id = '{session_id}' ORDER BY sequence DESC LIMIT 1"
+        rest = "at_us, turn_id, kind, message_id, facts, tenant"
+        databases.execute(f"INSERT INTO events SELECT position + 1, session_id, sequence + 1, {rest} {newest}")
+        history.head, history.writes = history.head + 1, writes_of(databases, session_id)
+        with pytest.raises(OneOwner, match="without the lock"):
+            check_owner(history)
 
 
 async def test_a_failover_that_loses_commits_is_told(tmp_path: Path, databases: Pair, network: Network | None) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import ipaddress
+import json
 import random
 import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
@@ -17,6 +19,7 @@ from cryptography import x509
 from tests.support.clients.conversation import refusal_of
 from tests.support.cluster.databases import Pair
 from tests.support.cluster.network import Network
+from tests.support.servers import mcp_wild
 from tests.support.servers.authority import Authority
 from tests.support.servers.moved_clock import MovedClock, library
 from tests.support.servers.process import ServerProcess
@@ -30,6 +33,12 @@ TRY_SECONDS = 6.0
 RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+
+ASKED = "erase"
+"""A tool of clients whose calls need a permission."""
+
+NOTED = "notes.do"
+"""A tool of the server that notes each start of it; see `Nodes.starts`."""
 
 SHOWN = ("lost", "shards", "error", "history", "not_reached")
 
@@ -70,7 +79,7 @@ class Nodes:
 
     async def start(self, name: str) -> None:
         """Starts a node, again too."""
-        network, lines = self.network, ["[log]", 'format = "json"']
+        network, lines = self.network, ["[log]", 'format = "json"', *self._tools()]
         listen, within = "127.0.0.1:0", ENDS_WITH_PARENT
         if network is not None:
             lines += ["[server]", "insecure = true"]
@@ -125,6 +134,11 @@ class Nodes:
         assert self.databases is not None
         return {shard: self._name_of(address) for shard, address in self.databases.execute(_OWNERS)}
 
+    def starts(self) -> Counter[str]:
+        """Returns how often a call of the tool NOTED was carried out, by the words that it was to note."""
+        noted = self._folder / "noted"
+        return Counter(noted.read_text().splitlines() if noted.exists() else ())
+
     def is_owner(self, name: str, session_id: str) -> bool:
         """Returns whether a node owns a session. The one server owns all."""
         return self.databases is None or self.owners().get(shard_of(session_id)) == name
@@ -164,6 +178,11 @@ class Nodes:
         if self.network is not None:
             return f"{self.network.address(name)}:50052"
         return f"unix:{self._folder / name}.sock"
+
+    def _tools(self) -> list[str]:
+        args = json.dumps(["-I", "-S", mcp_wild.__file__, "plain", str(self._folder)])
+        notes = ["[mcp.notes]", f"command = {json.dumps(sys.executable)}", f"args = {args}"]
+        return ["[permissions]", f'{ASKED} = "ask"', *notes]
 
     def _peers(self, name: str) -> list[str]:
         lines = [f'listen = "{self.peer_address(name)}"']

@@ -3,7 +3,7 @@
     python -I -S mcp_wild.py LISTS [FOLDER]
 
 LISTS is what it lists (see `listed`). It speaks 2025-06-18. Its tool `do` behaves as `what` names (see `do`), and
-answers after that where it can. In FOLDER it writes the ids of processes that it starts.
+answers after that where it can. In FOLDER it writes the ids of processes that it starts, and what it is to note.
 """
 
 import itertools
@@ -120,6 +120,10 @@ def do(number: int, what: str, token: Any) -> None:
             start_child()
         case "exit":
             os._exit(3)
+        case str() if what.startswith("note "):
+            with open(os.path.join(sys.argv[2], "noted"), "a") as file:  # noqa: PTH118, PTH123
+                file.write(f"{what[5:]}\n")
+            time.sleep(0.3)  # not a wait: the time in which its node may die
     answer(number)
 
 

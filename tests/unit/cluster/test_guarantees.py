@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import guarantees
-from tests.support.cluster.guarantees import GuaranteeBroken, History, check
+from tests.support.cluster.guarantees import GuaranteeBroken, History, ToolCall, Write, check
 
 CONTRACT = Path(__file__).parents[3] / "docs/reference/contract.md"
 
@@ -19,6 +19,17 @@ def whole() -> History:
         stored=[[("msg_1", "first"), ("msg_2", "echo"), ("msg_3", "second")]] * 2,
         watched=[(1, ""), (2, "msg_1"), (3, "msg_2"), (4, "msg_2"), (5, "msg_3")],
         head=5,
+        writes=[Write(sequence, "a" if sequence < 3 else "b", is_owner=True) for sequence in (1, 2, 0, 3, 4, 5)],
+        calls={
+            "run": ToolCall(1, [("mine", True), ("theirs", False)], "mine"),
+            "of the server": ToolCall(1, output="done"),
+            "cut": ToolCall(1),
+            "rejected": ToolCall(),
+        },
+        approvals={"per_1": [("once", True), ("reject", False)], "per_2": [("reject", True), ("reject", True)]},
+        replied=[("per_1", "once"), ("per_2", "reject")],
+        host_texts=["The answer was cut off."],
+        sent='{"messages": ["first", "second"]}',
     )
 
 
@@ -67,6 +78,88 @@ def answer_of_before(history: History) -> None:
     history.stored[1] = history.stored[1][:-1]
 
 
+def write_without_the_lock(history: History) -> None:
+    """As when a node that stood still goes on with an answer that another one has ended."""
+    assert history.writes is not None
+    history.writes[2] = Write(0, "a", is_owner=False)
+
+
+def write_twice(history: History) -> None:
+    """As when two nodes have a session."""
+    assert history.writes is not None
+    history.writes.append(Write(5, "a", is_owner=True))
+
+
+def write_unseen(history: History) -> None:
+    """As when the database notes nothing: then no run proves anything."""
+    history.writes = []
+
+
+def run_twice(history: History) -> None:
+    """As when a new owner runs a call again whose outcome it does not know."""
+    history.calls["of the server"].starts = 2
+
+
+def run_by_nobody(history: History) -> None:
+    """As when a call gets the result of another one."""
+    history.calls["rejected"].output = "done"
+
+
+def claim_twice(history: History) -> None:
+    """As when a new owner does not know of a lease."""
+    history.calls["run"] = ToolCall(2, [("mine", False), ("theirs", True)], "theirs")
+
+
+def take_two_results(history: History) -> None:
+    """As when two nodes take one each."""
+    history.calls["run"].results = [("mine", True), ("theirs", True)]
+
+
+def refuse_the_holder(history: History) -> None:
+    """As when a lease is lost with the node on which it was made."""
+    history.calls["run"].results[0] = ("mine", False)
+
+
+def keep_another_result(history: History) -> None:
+    """As when a result that was taken is lost with its node."""
+    history.calls["run"].output = None
+
+
+def accept_two_answers(history: History) -> None:
+    """As when two nodes take one each."""
+    history.approvals["per_1"][1] = ("reject", True)
+
+
+def accept_no_answer(history: History) -> None:
+    """As when a takeover ends a request that is open."""
+    history.approvals["per_1"][0] = ("once", False)
+
+
+def refuse_the_same_answer(history: History) -> None:
+    """As when a retry is taken for another answer."""
+    history.approvals["per_2"][1] = ("reject", False)
+
+
+def tell_of_the_loser(history: History) -> None:
+    """As when an answer is published whose commit was rolled back."""
+    history.replied[0] = ("per_1", "reject")
+
+
+def tell_of_both(history: History) -> None:
+    """As when both nodes tell of theirs."""
+    history.replied.append(("per_1", "reject"))
+
+
+def tell_of_no_answer(history: History) -> None:
+    """As when a watch misses it."""
+    del history.replied[0]
+
+
+def send_a_host_text(history: History) -> None:
+    """As when a new owner takes all that is stored for the conversation."""
+    history.sent = '{"messages": ["first", "The answer was cut off.", "second"]}'
+
+
 def test_a_whole_history_passes() -> None:
     """Else every run would fail."""
     check(whole())
@@ -84,6 +177,22 @@ def test_a_whole_history_passes() -> None:
         (tell_late, "SequencesWithoutGaps"),
         (tell_of_nothing, "WatchEqualsStore"),
         (answer_of_before, "NodesAgree"),
+        (write_without_the_lock, "OneOwner"),
+        (write_twice, "OneOwner"),
+        (write_unseen, "OneOwner"),
+        (run_twice, "ToolCallOnce"),
+        (run_by_nobody, "ToolCallOnce"),
+        (claim_twice, "ToolCallOnce"),
+        (take_two_results, "ToolCallOnce"),
+        (refuse_the_holder, "ToolCallOnce"),
+        (keep_another_result, "ToolCallOnce"),
+        (accept_two_answers, "FirstApprovalWins"),
+        (accept_no_answer, "FirstApprovalWins"),
+        (refuse_the_same_answer, "FirstApprovalWins"),
+        (tell_of_the_loser, "FirstApprovalWins"),
+        (tell_of_both, "FirstApprovalWins"),
+        (tell_of_no_answer, "FirstApprovalWins"),
+        (send_a_host_text, "HostTextStays"),
     ],
 )
 def test_a_broken_one_fails_by_its_name(breaking: Callable[[History], None], name: str) -> None:

@@ -22,7 +22,7 @@ from turnwire.api.admission.flow import Client
 from turnwire.api.admission.large_messages import LargeMessages
 from turnwire.api.admission.overload import InFlight, Overload
 from turnwire.api.admission.requests import CallerGone
-from turnwire.api.admission.responses import Answer, Answers, WhenSent
+from turnwire.api.admission.responses import Answer, Answers, StreamAnswers, WhenSent
 from turnwire.api.refusals import CANCELLED_LINES_A_SECOND
 from turnwire.api.rights import BEGINS_WORK
 from turnwire.api.services.opening import STREAM_OPEN
@@ -192,7 +192,7 @@ class Gate:
             try:
                 client, principal, data = await self._received(method, receive, caller, call, taken)
                 async with contextlib.AsyncExitStack() as stack:
-                    sent = stack.enter_context(contextlib.closing(self._answers.stream(client, outlet.send)))
+                    sent = stack.enter_context(contextlib.closing(StreamAnswers(self._answers, client, outlet.send)))
 
                     async def send(answer: Answer) -> None:
                         await self._access.check_still_valid(caller)

@@ -22,21 +22,23 @@ class FairSemaphore:
     tenant does not block other tenants; one that waits for the total is never overtaken, so a large one does not
     starve. The first permit of a tenant may be as large as the total. Used on the event loop only.
 
-    Named connections of a tenant take turns too, and each may have half of what its tenant may have.
+    Named connections of a tenant take turns too, and each may have half of what its tenant may have, or all of it.
 
     `_waiting` has the sizes of the waiters, by tenant and connection, next first. `_is_shared` is set when a second
     tenant appears and stays set: until then the only tenant may have everything, unless its limit was given.
     """
 
-    def __init__(self, limit: int, tenant_limit: int | None = None) -> None:
+    def __init__(self, limit: int, tenant_limit: int | None = None, *, limits_connections: bool = True) -> None:
         """Args:
         limit: Limit of all tenants together.
         tenant_limit: Limit of one tenant; by default half of the total, once a second tenant has appeared.
+        limits_connections: Whether a connection may have half of what its tenant may have.
         """
         self.limit = limit
         self.in_use = 0
         self._tenant_limit = limit // 2 if tenant_limit is None else tenant_limit
         self._halves = tenant_limit is None
+        self._limits_connections = limits_connections
         self._first_tenant: str | None = None
         self._is_shared = tenant_limit is not None
         self._in_use_of = Counter[str]()
@@ -115,7 +117,7 @@ class FairSemaphore:
         return not used or not self._is_shared or used + size <= self._tenant_limit
 
     def _is_within_half(self, tenant: str, connection: str, size: int) -> bool:
-        used = self._in_use_by[tenant, connection] if connection else 0
+        used = self._in_use_by[tenant, connection] if connection and self._limits_connections else 0
         return not used or used + size <= (self._tenant_limit if self._is_shared else self.limit) // 2
 
     def _first_of(self, tenant: str) -> _Waiter | None:

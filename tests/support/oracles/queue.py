@@ -1,5 +1,7 @@
 """Oracle of a fair queue's order, which looks at everything each time."""
 
+from collections.abc import Collection
+
 from turnwire.domain.networks import network_of_peer
 
 
@@ -33,10 +35,14 @@ class QueueOracle:
     def remove(self, connection: str, item: int) -> None:
         """Removes an item."""
         self.items.remove((connection, item))
+        self.forget_empty()
+
+    def forget_empty(self) -> None:
+        """Forgets the turns of connections and networks without items."""
         self.connections = [one for one in self.connections if self.of(one)]
         self.networks = [one for one in self.networks if self.size(one)]
 
-    def take(self, skipped: set[str]) -> tuple[str, int]:
+    def take(self, skipped: Collection[str] = ()) -> tuple[str, int]:
         """Removes the next item of a network that is not skipped. Raises StopIteration: there is none."""
         network = next(one for one in self.networks if one not in skipped)
         connection = next(one for one in self.connections if network_of_peer(one) == network)

@@ -43,19 +43,14 @@ class FairQueue(Generic[T]):
         connections.setdefault(connection, deque()).append(item)
         self._change(network, connection, 1)
 
-    def take(self, skips: Callable[[str], bool] = lambda _: False) -> tuple[str, T]:
+    def take(self) -> tuple[str, T]:
         """Removes the first item of the connection whose turn it is, and returns both.
 
-        Args:
-            skips: Whether a network keeps its turn for later.
-
-        Raises:
-            IndexError: there is none.
+        Raises IndexError: there is none.
         """
-        network = next((one for one in self._networks if not skips(one)), None)
-        if network is None:
+        if not self.count:
             raise IndexError
-        connections = self._networks[network]
+        network, connections = next(iter(self._networks.items()))
         self._networks.move_to_end(network)
         connection, items = next(iter(connections.items()))
         connections.move_to_end(connection)

@@ -2,20 +2,19 @@
 
 import asyncio
 import math
-from collections import Counter
 from itertools import takewhile
 from typing import NamedTuple
 
-from turnwire.api.admission.fair_queue import FairQueue
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.networks import network_of_peer
 
 
 class _Held(NamedTuple):
     """A slot that is in use."""
 
-    network: str
+    connection: str
     since: float
-    """Time of the event loop at which it was granted."""
+    """Time of the event loop at which it was acquired."""
 
 
 class ReadSlots:
@@ -27,21 +26,13 @@ class ReadSlots:
 
     def __init__(self, slots: int) -> None:
         """Takes how many there are."""
-        self._slots = slots
+        self._slots = FairSemaphore(slots, limits_connections=False)
         self._held = dict[object, _Held]()
-        """By request, in the order in which they were granted."""
-        self._in_use_of = Counter[str]()
-        """By network."""
-        self._waiting = FairQueue[tuple[object, asyncio.Future[None]]]()
-        """Some have been cancelled; they are taken out in their turn."""
-        self._first_network: str | None = None
-        self._is_shared = False
-        """Whether a second network has come."""
+        """By request, in the order in which they were acquired."""
 
     def resize(self, slots: int) -> None:
         """Changes how many there are. Those that are in use stay in use."""
-        self._slots = slots
-        self._grant()
+        self._slots.resize(slots)
 
     def try_acquire(self, request: object, connection: str) -> bool:
         """Takes a slot for a request if there is one and no other waits. Returns whether it did.
@@ -50,39 +41,23 @@ class ReadSlots:
             request: Any object; it has no slot yet.
             connection: Its connection.
         """
-        network = network_of_peer(connection)
-        if self._first_network is None:
-            self._first_network = network
-        self._is_shared |= network != self._first_network
-        if self._waiting.count or len(self._held) >= self._slots or self._has_its_share(network):
+        if not self._slots.try_acquire(network_of_peer(connection), 1, connection):
             return False
-        self._take(request, network)
+        self._note(request, connection)
         return True
 
     async def acquire(self, request: object, connection: str) -> None:
         """Waits for a slot; see `try_acquire`. Safe to cancel."""
-        if self.try_acquire(request, connection):
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(connection, (request, turn))
-        self._grant()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            self.release(request)
-            raise
+        await self._slots.acquire(network_of_peer(connection), 1, connection)
+        self._note(request, connection)
 
     def release(self, request: object) -> None:
         """Gives the slot of a request, if it has one, to the next one that waits. Idempotent."""
-        if (held := self._held.pop(request, None)) is None:
-            return
-        self._in_use_of[held.network] -= 1
-        if not self._in_use_of[held.network]:
-            del self._in_use_of[held.network]
-        self._grant()
+        if (held := self._held.pop(request, None)) is not None:
+            self._slots.release(network_of_peer(held.connection), 1, held.connection)
 
     def take_back(self, seconds: float) -> None:
-        """Takes the slots back that were granted at least so long ago."""
+        """Takes the slots back that were acquired at least so long ago."""
         late = asyncio.get_running_loop().time() - seconds
         for request, _ in list(takewhile(lambda item: item[1].since <= late, self._held.items())):
             self.release(request)
@@ -92,19 +67,5 @@ class ReadSlots:
         held = self._held.get(request)
         return math.inf if held is None else asyncio.get_running_loop().time() - held.since
 
-    def _take(self, request: object, network: str) -> None:
-        self._held[request] = _Held(network, asyncio.get_running_loop().time())
-        self._in_use_of[network] += 1
-
-    def _grant(self) -> None:
-        while len(self._held) < self._slots and self._waiting.count:
-            try:
-                connection, (request, turn) = self._waiting.take(self._has_its_share)
-            except IndexError:
-                return
-            if not turn.done():
-                self._take(request, network_of_peer(connection))
-                turn.set_result(None)
-
-    def _has_its_share(self, network: str) -> bool:
-        return self._is_shared and self._in_use_of[network] >= max(1, self._slots // 2)
+    def _note(self, request: object, connection: str) -> None:
+        self._held[request] = _Held(connection, asyncio.get_running_loop().time())

@@ -97,7 +97,6 @@ class _Oracle:
         self.in_use: list[str] = []
         """Connections, one for each slot."""
         self.waiting = QueueOracle()
-        self.left = set[int]()
         self.seen = set[str]()
         self.read: list[int] = []
 
@@ -109,6 +108,10 @@ class _Oracle:
     def release(self, connection: str) -> None:
         self.in_use.remove(connection)
         self.grant()
+
+    def leave(self, number: int) -> None:
+        self.waiting.items = [item for item in self.waiting.items if item[1] != number]
+        self.waiting.forget_empty()
 
     def _read(self, connection: str, number: int) -> None:
         self.in_use.append(connection)
@@ -123,9 +126,7 @@ class _Oracle:
             skipped = set(filter(self._has_its_share, self.waiting.networks))
             if set(self.waiting.networks) <= skipped:
                 return
-            connection, number = self.waiting.take(skipped)
-            if number not in self.left:
-                self._read(connection, number)
+            self._read(*self.waiting.take(skipped))
 
 
 _CONNECTIONS = ("ipv4:192.0.2.1:1", "ipv4:192.0.2.1:2", "ipv4:192.0.2.2:1")
@@ -161,7 +162,7 @@ async def _compare(steps: list[tuple[str, str, int]]) -> None:
             await reading.end(ended)
         elif step == "leave" and waiting:
             left = waiting[value % len(waiting)]
-            oracle.left.add(left)
+            oracle.leave(left)
             reading.tasks[str(left)].cancel()
             await settled()
         elif step == "resize":

@@ -14,7 +14,7 @@ from turnwire.api.admission import sending
 from turnwire.api.admission.flow import Client
 from turnwire.api.admission.large_messages import LargeMessages
 from turnwire.api.admission.overload import Overload
-from turnwire.api.admission.responses import OFFLOAD_BYTES, Answers
+from turnwire.api.admission.responses import OFFLOAD_BYTES, Answers, StreamAnswers
 from turnwire.api.admission.sending import MAX_MADE, MAX_READ, UNREAD_SECONDS
 from turnwire.api.rights import MAKES_OBJECTS, READS_CONTENT
 from turnwire.core.watches.unmade import Unmade
@@ -56,7 +56,7 @@ async def test_an_answer_is_made_when_it_has_a_place(answers: Answers, load: Ove
             made.append(number)
             return bytes(SIZE)
 
-        await answers.stream(ONE, send).send(Unmade(SIZE, make))
+        await StreamAnswers(answers, ONE, send).send(Unmade(SIZE, make))
 
     tasks = [asyncio.create_task(stream(number)) for number in range(3)]
     while not sent:
@@ -101,7 +101,7 @@ async def test_an_answer_that_is_empty_is_not_sent(answers: Answers) -> None:
     async def send(answer: object) -> None:
         raise AssertionError("nothing should be sent")
 
-    await answers.stream(ONE, send).send(Unmade(SIZE, lambda: b""))
+    await StreamAnswers(answers, ONE, send).send(Unmade(SIZE, lambda: b""))
 
 
 @pytest.mark.parametrize(("size", "is_beside"), [(1, False), (OFFLOAD_BYTES, False), (OFFLOAD_BYTES + 1, True)])
@@ -120,7 +120,7 @@ async def test_large_answers_are_made_beside_the_loop(answers: Answers, size: in
         assert answer == b"x"
 
     assert await answers.one("method", run, ONE, lambda done: done()) == b"x"
-    await answers.stream(ONE, send).send(await run())
+    await StreamAnswers(answers, ONE, send).send(await run())
     assert [thread is not threading.main_thread() for thread in threads] == [is_beside] * 2
 
 
@@ -155,7 +155,7 @@ async def test_who_reads_a_file_slowly_is_not_cut_off(
     async def send(_: object) -> None:
         return
 
-    reader, other = answers.stream(ONE, send), answers.stream(Client("", "other"), send)
+    reader, other = StreamAnswers(answers, ONE, send), StreamAnswers(answers, Client("", "other"), send)
     await reader.send(DownloadFileResponse(data=b"x", size_bytes=SIZE))
     waiting = asyncio.create_task(other.send(bytes(SIZE)))
     for _ in range(5):

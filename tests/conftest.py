@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.postgres import PostgresServer, binaries
+from turnwire.storage.sqlite import connection
 from turnwire.telemetry import memory_monitor
 
 EXAMPLES = int(os.environ.get("TURNWIRE_EXAMPLES", "10"))
@@ -49,6 +50,17 @@ def memory_of_a_server() -> Iterator[None]:
     """A server in the process of the tests would count what thousands of tests have left there, and refuse new work."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory_monitor, "resident_bytes", lambda: 2**26)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def disk_of_a_server() -> Iterator[None]:
+    """A store in the process of the tests does not wait for the disk at each commit, which would be most of their time.
+
+    Only a loss of power would show the difference. Tests of that start processes, which wait.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "SYNCHRONOUS", "OFF")
         yield
 
 

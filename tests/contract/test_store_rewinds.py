@@ -1,5 +1,6 @@
 """Store, rewinds: what hiding messages and bringing them back leaves of a conversation."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -101,8 +102,8 @@ async def test_what_would_be_brought_back_is_told(opened: OpenedStore) -> None:
     started = NewEvent(TurnStarted(turn), turn.turn_id)
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),), events=(started,)))
     assert await reads.restorable("ses_1") == ()
-    for number in range(4, MAX_RESTORABLE + 4):
-        await opened.store.commit(adding(make_message(f"msg_{number}", str(number))))
+    more = [adding(make_message(f"msg_{number}", str(number))) for number in range(4, MAX_RESTORABLE + 4)]
+    await asyncio.gather(*(opened.store.commit(one) for one in more))
     await opened.store.commit(hiding())
     ids = await reads.restorable("ses_1")
     assert (len(ids), ids[0]) == (MAX_RESTORABLE, "msg_0")

@@ -14,6 +14,9 @@ from turnwire.storage.sqlite.files import LOCK_SUFFIX, DatabaseFiles
 PAGE_BYTES = 8192
 """Twice SQLite's default: a message with its display form mostly fits one page, which halves the reads of a page."""
 
+SYNCHRONOUS = "FULL"
+"""A commit waits for the disk: an answered call outlives a loss of power."""
+
 LOCKS_DATABASE = sys.platform == "linux"
 """On other systems flock on the database would prevent SQLite from taking its own locks."""
 
@@ -47,7 +50,7 @@ def _configure(connection: sqlite3.Connection, read_only: bool) -> None:
         connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # writes, in every file
     connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA temp_store=MEMORY")
     connection.execute("PRAGMA cache_size=-32768")

@@ -20,6 +20,7 @@ from turnwire.domain.errors import StorageError, StorageSchemaTooNew
 from turnwire.ports.identity.token_book import TokenRecord
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.tokens import SqlTokens
+from turnwire.storage.sqlite import connection as connections
 from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS
 from turnwire.storage.sqlite.database import FAILURES, SqliteDatabase, translate
 
@@ -125,7 +126,7 @@ async def _connected(path: Path, *, create: bool) -> tuple[_Table, tuple[int, in
     await asyncio.to_thread(lambda: opened_tokens(path, create=False).close())  # makes the schema
     with _translated():
         connection = await aiosqlite.connect(path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None)
-        await connection.execute("PRAGMA synchronous = FULL")
+        await connection.execute(f"PRAGMA synchronous = {connections.SYNCHRONOUS}")
     return _Table(connection), (status.st_dev, status.st_ino)
 
 
@@ -173,7 +174,7 @@ def _made(path: Path, *, create: bool) -> os.stat_result:
 
 def _prepare(db: SqliteDatabase) -> None:
     """Makes the schema of an empty file. Two processes may do so at the same time."""
-    db.run("PRAGMA synchronous = FULL")
+    db.run(f"PRAGMA synchronous = {connections.SYNCHRONOUS}")
     if _schema_version(db) > 0:
         return
     with db.transaction():

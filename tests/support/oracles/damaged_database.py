@@ -25,7 +25,7 @@ from turnwire.ports.commit import (
     PutTurn,
 )
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
-from turnwire.storage.accounts import Delta
+from turnwire.storage.accounts import Ledger
 from turnwire.storage.sql import uploads
 from turnwire.storage.sql.accounts import count_anew
 from turnwire.storage.sql.engine import SqlEngine
@@ -57,13 +57,13 @@ COMMITS = (
 
 def _add_uploads(db: sqlite3.Connection) -> None:
     """Adds an upload that grows, and one that is being removed."""
-    deltas: list[Delta] = []
+    ledger = Ledger()
     for upload_id in ("upl_open", "upl_gone"):
         new = Upload(upload_id=upload_id, tenant="default", subject="", created_at=NOW, expires_at=NOW)
-        uploads.create(db, deltas, new, UploadLimits(max_uploads=9, max_removed_bytes=0), None)
+        uploads.create(db, ledger, new, UploadLimits(max_uploads=9, max_removed_bytes=0), None)
         chunk = Chunk(offset=0, data=b"begun", is_last=False)
-        uploads.write(db, deltas, tenant="default", upload_id=upload_id, chunk=chunk, expires_at=NOW)
-    uploads.remove(db, deltas, "default", "upl_gone")
+        uploads.write(db, ledger, tenant="default", upload_id=upload_id, chunk=chunk, expires_at=NOW)
+    uploads.remove(db, ledger, "default", "upl_gone")
 
 
 def fill(db: sqlite3.Connection) -> None:

@@ -12,7 +12,6 @@ from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     FieldDescriptorProto,
     FileDescriptorProto,
-    OneofDescriptorProto,
 )
 
 from tests.support.clients.fixed_client import ROOT, compile_sources
@@ -81,24 +80,3 @@ def test_names_work_in_every_language() -> None:
     files = [file for file in compile_sources(ROOT / "proto").file if file.package.startswith("opencode.")]
     assert len(files) == len(list((ROOT / "proto").rglob("*.proto")))
     assert broken_rules(files) == []
-
-
-def file(name: str, *fields: FieldDescriptorProto, **more: object) -> FileDescriptorProto:
-    """Returns a file with the message Holder of these fields."""
-    holder = DescriptorProto(name="Holder", field=fields)
-    return FileDescriptorProto(name=name, **{"message_type": [holder] if fields else [], **more})
-
-
-def field(name: str, kind: int = Field.TYPE_STRING, **more: object) -> FieldDescriptorProto:
-    """Returns a field."""
-    return FieldDescriptorProto(name=name, type=kind, **more)
-
-
-def test_the_field_of_an_absent_value_is_no_choice() -> None:
-    """`optional` makes a hidden oneof named after the field; its case has no name in any language."""
-    message = DescriptorProto(
-        name="Holder",
-        field=[field("x", Field.TYPE_INT32, proto3_optional=True, oneof_index=0), field("_x_case")],
-        oneof_decl=[OneofDescriptorProto(name="_x")],
-    )
-    assert broken_rules([FileDescriptorProto(message_type=[message])]) == []

@@ -1,7 +1,6 @@
 """Where the events of a turn are found, whatever has become of it."""
 
 import msgspec
-import pytest
 
 from tests.support.fakes.core import FakeStore, make_environment
 from tests.support.fakes.domain_values import make_session, make_turn
@@ -13,12 +12,7 @@ from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.store import Standing
 
-WAITING = make_turn("trn_1", status=TurnStatus.QUEUED)
-RUNNING = make_turn("trn_1", start_sequence=5)
 ENDED = make_turn("trn_1", status=TurnStatus.ENDED, start_sequence=5, end_sequence=9)
-UNBEGUN = make_turn("trn_1", status=TurnStatus.ENDED, end_sequence=9)
-JOINED = make_turn("trn_1", status=TurnStatus.ENDED, end_sequence=9, merged_into_turn_id="trn_2")
-OTHER = make_turn("trn_2", start_sequence=7)
 
 
 def _records(*turns: Turn) -> tuple[TurnRecords, FakeStore]:
@@ -30,30 +24,6 @@ def _records(*turns: Turn) -> tuple[TurnRecords, FakeStore]:
 
 def _found(turn_id: str, after: int, *, has_begun: bool) -> TurnWatch:
     return TurnWatch(turn_id, has_begun, WatchRequest(session_id="ses_1", after=after, fail_if_compacted=True))
-
-
-@pytest.mark.parametrize(
-    ("turn", "after", "expected"),
-    [
-        (WAITING, None, _found("trn_1", 20, has_begun=False)),
-        (RUNNING, None, _found("trn_1", 4, has_begun=False)),
-        (RUNNING, 4, _found("trn_1", 4, has_begun=False)),
-        (RUNNING, 5, _found("trn_1", 5, has_begun=True)),
-        (ENDED, None, _found("trn_1", 4, has_begun=False)),
-        (ENDED, 8, _found("trn_1", 8, has_begun=True)),
-        (ENDED, 9, None),
-        (UNBEGUN, None, _found("trn_1", 8, has_begun=False)),
-        (UNBEGUN, 9, None),
-        (JOINED, None, _found("trn_1", 8, has_begun=False)),
-        (JOINED, 9, _found("trn_2", 9, has_begun=True)),
-    ],
-)
-async def test_a_watch_begins_at_the_first_event_or_where_it_is_told(
-    turn: Turn, after: int | None, expected: TurnWatch | None
-) -> None:
-    """Of a turn that joined another one and is over then, the other one; when all is over, there is nothing."""
-    records, _ = _records(turn, OTHER)
-    assert await records.watch(BUILT_IN, "ses_1", "trn_1", after, "") == expected
 
 
 async def test_a_token_is_a_place_as_well() -> None:

@@ -1,8 +1,8 @@
 """The overload manager: how many calls there are, whatever listener they came by, and whether there is memory for more.
 
 Memory pressure is normal, high, critical or exhausted (`telemetry/memory_monitor.py` measures it). High: what can be
-made again is dropped. Critical: requests that are not whole are ended, and if that has not helped soon, what begins new
-work is refused. Exhausted: it is refused at once.
+made again is dropped. Critical: requests that come without a slot are ended, and if that has not helped soon, so are
+all slow ones, and what begins new work is refused. Exhausted: it is refused at once.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class Overload:
         """Calls in flight that need no credentials, by network. None waits."""
         self._metadata_bytes = 0
         self.is_memory_critical = False
-        """Whether requests that are not whole are ended, and soon what begins new work is refused."""
+        """Whether slow requests are ended, and soon what begins new work is refused."""
         self._critical_since = 0.0
         self._is_exhausted = False
         self.caches = list[Callable[[], None]]()

@@ -81,6 +81,7 @@ class Requests:
             self._memory.release(flow, cost)
 
     async def _wait(self, flow: str, size: int, cost: int) -> None:
+        size = min(size, self._waiting.limit)  # a larger one may wait, too, when no other does
         if not self._waiting.try_acquire(flow, size):
             text = "too many large requests wait"
             limit = "limits.max_request_memory_bytes"

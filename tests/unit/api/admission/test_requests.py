@@ -33,6 +33,20 @@ def _much_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITING_SHARE", 10.0)
 
 
+async def test_one_that_is_larger_than_what_may_wait_waits_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would be refused whenever another one has memory, where there is little of it."""
+    monkeypatch.setattr(module, "WAITING_SHARE", 1 / 20)
+    asked = Asked()
+    calls = [asked.ask("first"), asked.ask("large", 2 * HALF)]
+    await settled()
+    assert asked.begun == ["first"]
+    with pytest.raises(TooManyCalls):
+        await asked.ask("further", 2 * HALF, "ipv4:192.0.2.2:1")
+    asked.finish("first", "large")
+    await asyncio.gather(*calls)
+    assert (asked.begun, asked.requests._waiting.in_use) == (["first", "large"], 0)
+
+
 class Asked:
     """Requests that are carried out until the test says so."""
 

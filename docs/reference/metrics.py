@@ -15,10 +15,9 @@ label `tenant` is there only with `metrics.by_tenant`. prometheus-client adds th
 _LABELS = """
 Values of labels:
 
-- `method`: the full name of a method of the contract. Health is not counted.
-- `code`: the name of a gRPC status code; `CANCELLED` when the caller left.
-- `provider`, `model`: as the configuration names them. A model that it does not name is `other` until it has answered,
-  and so are all such models after the first 50.
+- `method`: the full name of a method; health is not counted.
+- `code`: a gRPC status code; `CANCELLED` when the caller left.
+- `provider`, `model`: as configured. Another model is `other` until it has answered, and after the first 50.
 - `finish_reason`: a word of `opencode.message.FinishReason` in small letters.
 - `reason`: a word of `opencode.error.ErrorReason`.
 - `source`: the name of an MCP server, or `client`.

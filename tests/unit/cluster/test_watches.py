@@ -96,6 +96,23 @@ async def watched(nodes: Nodes) -> AsyncIterator[AllSessions]:
         assert not feed.open_watchers
 
 
+@contextlib.asynccontextmanager
+async def begun(nodes: Nodes) -> AsyncIterator[AllSessions]:
+    """Subscribes, and returns when both nodes have begun their parts."""
+    for address in SESSIONS:
+        nodes.begin(address, 1)
+    nodes.settled = 1
+    async with watched(nodes) as subscription:
+        await subscription.begin(1)
+        yield subscription
+
+
+async def until_lagging(subscription: AllSessions) -> None:
+    """Waits until the watch has to go on from the log."""
+    while not subscription.lagging:
+        await subscription.wait()
+
+
 async def entries(subscription: AllSessions, count: int) -> list[Entry]:
     """Returns the next entries."""
     found: list[Entry] = []
@@ -123,11 +140,7 @@ async def test_what_is_open_comes_first_and_once(nodes: Nodes) -> None:
 
 async def test_stored_events_are_in_one_order_with_what_is_told_between(nodes: Nodes) -> None:
     """What is not stored stands behind what its node published before it, and before what it published after it."""
-    for address in SESSIONS:
-        nodes.begin(address, 1)
-    nodes.settled = 1
-    async with watched(nodes) as subscription:
-        await subscription.begin(1)
+    async with begun(nodes) as subscription:
         for position, address in ((10, OWN), (11, OTHER), (12, OWN), (13, OTHER)):
             nodes.store(position, address)
         nodes.tell(OTHER, Told(position=11), Told(b"between 11 and 13"), Told(position=13), Told(b"after 13"))
@@ -143,11 +156,7 @@ async def test_stored_events_are_in_one_order_with_what_is_told_between(nodes: N
 
 async def test_an_event_is_told_when_none_can_come_before_it(nodes: Nodes) -> None:
     """One that is published waits for an older transaction, and so does what follows it; then both come in order."""
-    for address in SESSIONS:
-        nodes.begin(address, 1)
-    nodes.settled = 1
-    async with watched(nodes) as subscription:
-        await subscription.begin(1)
+    async with begun(nodes) as subscription:
         nodes.store(21, OTHER)
         nodes.tell(OTHER, Told(position=21), Told(b"after 21"))
         for _ in range(5):
@@ -183,34 +192,24 @@ async def test_a_part_that_comes_to_what_was_told_is_asked_for_again(nodes: Node
         await subscription.begin(4)
         assert await frames(subscription, 1) == [b"5"]
         nodes.tell(OTHER, Told(position=5), Told(b"wrong place"))
-        while not subscription.lagging:
-            await subscription.wait()
+        await until_lagging(subscription)
         subscription.skip()
         assert not subscription.behind
 
 
 async def test_an_event_that_its_part_does_not_come_to_ends_the_wait(nodes: Nodes) -> None:
     """Its session has moved meanwhile: the watch goes on from the log, where the event is."""
-    for address in SESSIONS:
-        nodes.begin(address, 1)
-    nodes.settled = 1
-    async with watched(nodes) as subscription:
-        await subscription.begin(1)
+    async with begun(nodes) as subscription:
         nodes.store(9, OTHER)
         nodes.settled = 9
-        while not subscription.lagging:
-            await subscription.wait()
+        await until_lagging(subscription)
         assert not subscription.behind
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "cut off"])
 async def test_a_node_that_leaves_is_left_out_of_the_next_beginning(nodes: Nodes, is_known: bool) -> None:
     """The watch lags, goes on from the log, and has nothing twice. Nothing of the old parts is told."""
-    for address in SESSIONS:
-        nodes.begin(address, 1)
-    nodes.settled = 1
-    async with watched(nodes) as subscription:
-        await subscription.begin(1)
+    async with begun(nodes) as subscription:
         nodes.store(7, OTHER)
         nodes.tell(OTHER, Told(position=7), Told(b"after 7"))
         nodes.settled = 7
@@ -218,8 +217,7 @@ async def test_a_node_that_leaves_is_left_out_of_the_next_beginning(nodes: Nodes
         nodes.present.discard(OTHER)
         if not is_known:
             nodes.parts[OTHER].put_nowait(None)
-        while not subscription.lagging:
-            await subscription.wait()
+        await until_lagging(subscription)
         nodes.tell(OWN, Told(b"of the old part"))
         subscription.skip()
         assert not subscription.lagging
@@ -246,11 +244,7 @@ async def test_a_part_that_does_not_begin_holds_nothing_up(nodes: Nodes, monkeyp
 
 async def test_taken_bytes_end_with_the_newest_position(nodes: Nodes) -> None:
     """As many as asked for, and at least one event; what is not stored has no place."""
-    for address in SESSIONS:
-        nodes.begin(address, 1)
-    nodes.settled = 1
-    async with watched(nodes) as subscription:
-        await subscription.begin(1)
+    async with begun(nodes) as subscription:
         nodes.store(2, OWN)
         nodes.tell(OWN, Told(position=2), Told(b"after"), Told(b"last"))
         nodes.settled = 2
@@ -264,11 +258,7 @@ async def test_taken_bytes_end_with_the_newest_position(nodes: Nodes) -> None:
 
 async def test_a_log_with_another_history_ends_the_watch(nodes: Nodes) -> None:
     """After a failover that lost commits, other events have the positions that the watch has passed."""
-    for address in SESSIONS:
-        nodes.begin(address, 1)
-    nodes.settled = 1
-    async with watched(nodes) as subscription:
-        await subscription.begin(1)
+    async with begun(nodes) as subscription:
         nodes.store(2, OWN)
         nodes.settled, nodes.timeline = 2, "second"
         while not subscription.closed:

@@ -11,7 +11,6 @@ from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn.turn_pb2 import GenerationOptions
 from turnwire.api.wire.requests.sessions import create_session_request, update_session_request
 from turnwire.domain.conversation import sessions
-from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.errors import InvalidRequest
 
 
@@ -23,25 +22,6 @@ def _violations(function: Callable[..., object], request: object) -> list[tuple[
 
 def _update(settings: SessionSettings, *paths: str) -> UpdateSessionRequest:
     return UpdateSessionRequest(session_id="s", settings=settings, update_mask=FieldMask(paths=paths))
-
-
-def test_without_a_mask_what_is_set_changes() -> None:
-    """Each whole; a field in implicit presence is set when it is not empty."""
-    sent = SessionSettings(title="t", model=ModelName(provider_id="p", model_id="m"), budget=Budget(), agent="")
-    change = update_session_request(_update(sent))
-    assert change.paths == {"title", "model", "budget"}
-    assert change.settings == sessions.SessionSettings(title="t", model=ModelRef("p", "m"))
-
-
-def test_a_mask_names_what_changes_and_the_rest_is_not_looked_at() -> None:
-    """A wrong value outside of the mask is no error; a setting counts more than a path in it."""
-    sent = SessionSettings(title="x" * 1025, budget=Budget(max_tokens=5))
-    change = update_session_request(_update(sent, "budget.max_tokens", "directory"))
-    assert change.paths == {"budget.max_tokens", "directory"}
-    assert change.settings == sessions.SessionSettings(budget=sessions.Budget(max_tokens=5))
-    assert update_session_request(_update(sent, "budget.max_tokens", "budget")).paths == {"budget"}
-    everything = update_session_request(_update(SessionSettings(), "*"))
-    assert everything.paths == set(SessionSettings.DESCRIPTOR.fields_by_name)
 
 
 @pytest.mark.parametrize("tokens", [2**53, 2**64 - 1])

@@ -72,6 +72,7 @@ def pasts(draw: st.DrawFn, dialect: str, provider: str, model: str) -> list[tupl
     return found + [whole[:length] for length in range(len(whole) + 1)] + [whole]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("dialect", [*BUILDERS, "offline"])
 @given(data=st.data(), provider=st.sampled_from(PROVIDERS))
 @normal_run

@@ -253,6 +253,7 @@ async def test_shards_with_running_turns_are_not_given_to_a_new_node() -> None:
     b.task.cancel()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(10))
 async def test_a_shard_is_never_answered_for_by_two_nodes(seed: int) -> None:
     """Whichever nodes lose their connections when, and whatever is busy."""

@@ -151,15 +151,15 @@ async def _small_first(target: Target, seen: Seen) -> None:
                 await one.until_ended(stream)
             await ready.wait()
 
-            async def send() -> None:
-                for stream in streams:
-                    await one.send(frame(HEADERS, END_HEADERS, stream, call(SEND)))
-                    await _WHOLE.send(one, stream)
-                    await one.until_ended(stream)
+            async def send(stream: int) -> None:
+                await one.send(frame(HEADERS, END_HEADERS, stream, call(SEND)))
+                await _WHOLE.send(one, stream)
+                await one.until_ended(stream)
 
-            async with asyncio.TaskGroup() as group:
-                for _ in range(12):
-                    group.create_task(send())
+            while True:
+                async with asyncio.TaskGroup() as group:
+                    for stream in itertools.islice(streams, 8):
+                        group.create_task(send(stream))
 
     await asyncio.gather(*(attack(number) for number in range(1, networks + 1)))
 
@@ -211,11 +211,10 @@ ATTACKS = (
     ),
     Attack(
         "small_first",
-        "20 networks, each with 10 small requests and then 12 of 14 MiB at a time",
+        "20 networks, each with 10 small requests and then 8 of 14 MiB at a time",
         ("limits.max_request_memory_bytes", "limits.max_memory_bytes"),
         "further large requests, and those that are not whole",
         _small_first,
-        seconds=4.0,
     ),
     Attack(
         "small_requests",

@@ -68,8 +68,7 @@ class Overload:
         self._limits = limits
         self.cut_offs = CutOffs()
         self.refusals = Refusals()
-        self._read_bytes = READ_COPIES * max_message_bytes
-        """Memory that a request may take until it has come."""
+        self._max_message_bytes = max_message_bytes
         self._least_slots = max(2, int(limits.max_memory_bytes * LEAST_READ_SHARE) // max_message_bytes)
         self.reads = Reads(self._least_slots, self._memory_short)
         self.anonymous_reads = Reads(self._least_slots // 2, self._memory_short)
@@ -176,15 +175,16 @@ class Overload:
         if is_critical and not self.is_memory_critical:
             self._critical_since = asyncio.get_running_loop().time()
         self.is_memory_critical, self._is_exhausted = is_critical, is_exhausted
-        slots = max(self._least_slots, room // self._read_bytes)
+        slots = max(self._least_slots, room // (READ_COPIES * self._max_message_bytes))
         self.reads.resize(slots)
         self.anonymous_reads.resize(slots // 2)
         if is_critical:
             self.reads.shed(SPARED_SECONDS if self._is_critical_for_long() else math.inf)
             self.anonymous_reads.shed(SPARED_SECONDS)  # they arrive with the heads of their calls
         else:
-            self.reads.lend()
-            self.anonymous_reads.lend()
+            fitting = room // self._max_message_bytes
+            self.reads.lend(fitting)
+            self.anonymous_reads.lend(fitting // 2)
 
     def _refuses_work(self) -> bool:
         return self.is_memory_critical and (self._is_exhausted or self._is_critical_for_long())

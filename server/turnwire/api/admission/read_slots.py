@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from turnwire.domain.fair_semaphore import FairSemaphore
@@ -56,10 +56,21 @@ class ReadSlots:
         if (held := self._held.pop(request, None)) is not None:
             self._slots.release(network_of_peer(held.connection), 1, held.connection)
 
-    def take_back(self, seconds: float) -> None:
-        """Takes the slots back that were acquired at least so long ago."""
+    @property
+    def in_use(self) -> int:
+        """Number of slots that requests have."""
+        return len(self._held)
+
+    def take_back(self, seconds: float, most: int) -> None:
+        """Takes slots back, the oldest first.
+
+        Args:
+            seconds: Those that were acquired at least so long ago.
+            most: Maximum number of them.
+        """
         late = asyncio.get_running_loop().time() - seconds
-        for request, _ in list(takewhile(lambda item: item[1].since <= late, self._held.items())):
+        old = takewhile(lambda item: item[1].since <= late, self._held.items())
+        for request, _ in list(islice(old, most)):
             self.release(request)
 
     def age(self, request: object) -> float:

@@ -146,12 +146,18 @@ class Reads:
         self._slots.resize(slots)
         self._small_slots.resize(SMALL_SLOTS * slots)
 
-    def lend(self) -> None:
+    def lend(self, most: int) -> None:
         """Takes the slots of requests that have not come in their time. They go on without: slow ones keep out
         nobody.
+
+        Args:
+            most: Number of requests without slots up to which they do. Above it, one does at a time: each may bring as
+                much as the largest, and all of them in the same moment.
         """
-        self._slots.take_back(LENT_SECONDS)
-        self._small_slots.take_back(SMALL_SECONDS)
+        without = len(self._reading) - self._slots.in_use - self._small_slots.in_use
+        further = max(1, most - without)
+        self._slots.take_back(LENT_SECONDS, further)
+        self._small_slots.take_back(SMALL_SECONDS, further)
 
     def _release(self, reading: _Reading) -> None:
         """Gives the slot of a request back. Idempotent."""

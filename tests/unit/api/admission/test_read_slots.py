@@ -184,7 +184,7 @@ async def test_slots_that_are_held_for_long_are_taken_back() -> None:
     slots.release("1")
     await settled()
     assert (reading.read, slots.age("1")) == ([*"123"], math.inf)
-    slots.take_back(60.0)
+    slots.take_back(60.0, 1)
     slots.release("2")
     await settled()
     assert reading.read == [*"1234"]

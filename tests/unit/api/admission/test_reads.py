@@ -101,7 +101,7 @@ async def without_slots(*names: str) -> tuple[Reads, Incomplete]:
     incomplete = Incomplete(reads)
     await incomplete.begin(*names)
     await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
-    reads.lend()
+    reads.lend(1_000)
     return reads, incomplete
 
 
@@ -321,15 +321,31 @@ async def test_slots_are_lent() -> None:
     reads = with_slots(2)
     incomplete = Incomplete(reads)
     await incomplete.begin(*"1234")
-    reads.lend()
+    reads.lend(1_000)
     await settled()
     assert incomplete.received == [*"12"]
     await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
-    reads.lend()
+    reads.lend(1_000)
     await settled()
     assert incomplete.received == [*"1234"]
     await incomplete.begin("5")
     assert incomplete.received == [*"1234"]
+    assert await incomplete.ended() == {}
+
+
+async def test_slots_are_lent_one_at_a_time_where_many_go_on_without() -> None:
+    """Each of them may bring as much as the largest request, and all of them in the same moment."""
+    reads = with_slots(4)
+    incomplete = Incomplete(reads)
+    await incomplete.begin(*map(str, range(12)))
+
+    async def lent() -> int:
+        await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
+        reads.lend(3)
+        await settled()
+        return len(incomplete.received) - 4
+
+    assert [await lent() for _ in range(4)] == [3, 4, 5, 6]
     assert await incomplete.ended() == {}
 
 
@@ -351,7 +367,7 @@ async def test_a_network_whose_requests_are_small_has_further_slots() -> None:
     await incomplete.begin(*small)
     assert incomplete.received == [*"12", *small[:-1]]
     await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
-    reads.lend()
+    reads.lend(1_000)
     await settled()
     assert sorted(incomplete.received) == sorted((*"1234", *small))
     assert await incomplete.ended() == {}
@@ -367,7 +383,7 @@ async def test_networks_whose_requests_are_small_share_their_further_slots() -> 
         await incomplete.begin(*(f"{network}.{number}" for number in range(4)), network=f"192.0.2.{network}")
     assert len(incomplete.received) == 2 + 2 * module.SMALL_SLOTS
     await elapse(timedelta(seconds=module.SMALL_SECONDS + 0.01))
-    reads.lend()
+    reads.lend(1_000)
     await settled()
     assert len(incomplete.received) == 2 + 2 * module.SMALL_SLOTS + 2
     assert await incomplete.ended() == {}

@@ -236,7 +236,7 @@ class Traffic:
         for part in (part for message in found for part in message.parts if part.HasField("tool_use")):
             call = history.calls.setdefault(part.tool_use.id, ToolCall())
             call.output = part.tool_use.output if part.tool_use.status == "success" else None
-            if part.tool_use.name == NOTED:
+            if part.tool_use.name == NOTED and part.tool_use.input_json:  # else its message was cut off before
                 call.starts = starts[json.loads(part.tool_use.input_json)["what"].removeprefix("note ")]
 
     def _count(self, history: History) -> None:

@@ -69,6 +69,8 @@ class Nodes:
         self._authority = Authority("nodes")
         self.clients: dict[str, Client] = {}
         self.processes: dict[str, ServerProcess] = {}
+        self._ended: list[tuple[str, ServerProcess]] = []
+        """Those that others have followed."""
         self.clocks = {} if library() is None else {name: MovedClock(self._made(name)) for name in self.names}
         self.calls = 0
         """Calls that were answered."""
@@ -86,6 +88,8 @@ class Nodes:
             listen, within = f"{network.address(name)}:50051", (*network.within(name), *ENDS_WITH_PARENT)
         if self.databases is not None:
             lines += ["[storage]", f'url = "{self.databases.url}"', "[cluster]", *self._peers(name)]
+        if name in self.processes:
+            self._ended.append((name, self.processes[name]))
         self.processes[name] = await ServerProcess.start(
             self._folder,
             "\n".join(lines),
@@ -153,7 +157,7 @@ class Nodes:
 
     def show(self) -> None:
         """Prints what the nodes wrote about shards and what went wrong, should the test fail."""
-        for name, process in self.processes.items():
+        for name, process in [*self._ended, *self.processes.items()]:
             lines = (line for line in process.stderr if any(word in line for word in SHOWN))
             print(*(f"{name}: {line}" for line in lines), sep="\n")
 

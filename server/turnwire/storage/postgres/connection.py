@@ -49,6 +49,11 @@ WAITING_OF_NODES: Mapping[str, int] = {
 """The same timeouts for nodes, which others replace soon: a node without its writing connection has no sessions, and
 one without a reading connection cannot take those of others."""
 
+_PLANNING = "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)"
+"""Makes PostgreSQL use an index wherever there is one. A prepared statement keeps its plan, and while a table is small
+the plan would read it whole: in a new database, and in a restored one, for a minute and more. Compiling a statement
+takes longer than it ever runs, except for counts of everything."""
+
 _POSITIONS = 16_383
 """Highest position of a word in a `tsvector`. Positions of later words begin at 1 again, so that phrases are also found
 in long texts."""
@@ -365,6 +370,7 @@ def connected(
     for value, dumper in _DUMPERS:
         connection.adapters.register_dumper(value, dumper)
     connection.adapters.register_loader("numeric", _NumericLoader)
+    connection.execute(_PLANNING)
     return connection
 
 

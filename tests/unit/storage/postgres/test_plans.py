@@ -1,4 +1,4 @@
-"""Lists of sessions are read from their indexes, however many there are."""
+"""What is read by its key, and lists of sessions, come from indexes, however many rows there are."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -11,6 +11,7 @@ from turnwire.storage.postgres.connection import PostgresDatabase
 from turnwire.storage.postgres.schema import migrate
 from turnwire.storage.rows import Row
 from turnwire.storage.sql import sessions as lists
+from turnwire.storage.sql.engine import SqlEngine
 
 pytestmark = pytest.mark.slow
 
@@ -54,3 +55,35 @@ def test_an_order_is_read_from_its_index(
     if not is_first:
         column = '"left"(title_key, 100) >=' if order is SessionOrder.TITLE else f"ROW({lists.ORDERS[order].column}"
         assert db.plan.count(column) == branches
+
+
+class Planned(PostgresDatabase):
+    """A connection that notes how PostgreSQL carries out each read."""
+
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Returns all rows."""
+        self.plans.append("\n".join(line for (line,) in super().rows(f"EXPLAIN {statement}", parameters)))
+        return super().rows(statement, parameters)
+
+    def row(self, statement: str, parameters: Sequence[Any] = ()) -> Row | None:
+        """Returns the first row."""
+        return next(iter(self.rows(statement, parameters)), None)
+
+    plans: list[str]
+
+
+def test_no_table_is_read_whole_while_it_is_small(postgres_url: str) -> None:
+    """PostgreSQL keeps the plan of a prepared statement, and would read a table whole that has grown since."""
+    with closing(Planned(postgres_url, read_only=False)) as db:
+        db.plans = []
+        migrate(db)
+        db.plans.clear()
+        engine = SqlEngine(db)
+        by_id = ("sessions", "messages", "turns", "permissions", "questions", "totals")
+        for name in by_id:
+            getattr(engine, name)(["one", "two"])
+        engine.files([("default", "digest")])
+        engine.requests([("default", "me", "name")])
+        engine.queues([1, 2])
+        assert len(db.plans) >= len(by_id) + 3
+        assert [plan for plan in db.plans if "Seq Scan" in plan] == []

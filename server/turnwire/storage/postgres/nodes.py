@@ -71,6 +71,9 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": _MILLISECONDS,
     "tcp_user_timeout": _MILLISECONDS,
     "client_connection_check_interval": _MILLISECONDS // 3,
+    "tcp_keepalives_idle": 1,
+    "tcp_keepalives_interval": 1,
+    "tcp_keepalives_count": 2,
 }
 
 _IN_THIS_DATABASE = "held.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -82,6 +85,14 @@ WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 2
     AND CAST(held.classid AS bigint) IN ({SHARD}, {NODE})
     AND {_IN_THIS_DATABASE}
 """
+
+_END_SILENT = f"""
+SELECT pg_terminate_backend(activity.pid) FROM pg_stat_activity AS activity JOIN nodes USING (pid)
+WHERE activity.state = 'active' AND activity.wait_event = 'ClientRead' AND activity.pid <> pg_backend_pid()
+    AND clock_timestamp() - activity.state_change > interval '{_MILLISECONDS} milliseconds'
+"""
+"""Ends the connections of nodes that are silent between statements that they send together. PostgreSQL waits for the
+next one then without any limit: it takes the connection neither for idle nor for idle in a transaction."""
 
 _WAITS = f"{POSTGRES.field('turns.body', 'status')} = '{TurnStatus.QUEUED}'"
 
@@ -227,7 +238,8 @@ class NodeDatabase(WritingDatabase):
                 self.connection.close()  # a beat that fails means a lost connection
 
     def held(self) -> Held:
-        """Returns the owners of shards."""
+        """Returns the owners of shards, after it has ended the connections of nodes that hang."""
+        self.rows(_END_SILENT)
         rows = self.rows(_HELD)
         owners = {shard: address for kind, shard, address in rows if kind == SHARD}
         return Held(owners, sum(kind == NODE for kind, *_ in rows))
@@ -270,8 +282,7 @@ class NodeDatabase(WritingDatabase):
         return connected(self._url, _Connection, waiting=self.waiting)
 
     def _lock(self) -> None:
-        for name, value in _SETTINGS.items():
-            self.row("SELECT set_config(?, ?, false)", (name, str(value)))
+        self._set(_SETTINGS)
         self._acquire("pg_try_advisory_lock_shared", "a server that is no node of a cluster")
 
     def _surely(self, statement: str, parameters: Any = ()) -> "psycopg.Cursor[Row]":

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import psycopg
 
@@ -18,6 +18,10 @@ LOCK_SECONDS = 2.0
 
 LOCK_PAUSE_SECONDS = 0.05
 """Time between two attempts to get the lock."""
+
+_KEEPALIVES = {"tcp_keepalives_idle": 5, "tcp_keepalives_interval": 2, "tcp_keepalives_count": 2}
+"""Seconds and probes with which PostgreSQL looks whether the machine of the server is there. Without them the lock of
+one that has disappeared would stay for two hours."""
 
 POSITION_BITS = 20
 """Low bits of a node's position, for the events of one transaction. The bits above are the number of the transaction,
@@ -103,7 +107,12 @@ class WritingDatabase(PostgresDatabase):
         return begins
 
     def _lock(self) -> None:
+        self._set(_KEEPALIVES)
         self._acquire("pg_try_advisory_lock", "another server")
+
+    def _set(self, settings: Mapping[str, int]) -> None:
+        for name, value in settings.items():
+            self.row("SELECT set_config(?, ?, false)", (name, str(value)))
 
     def _acquire(self, function: str, refusal: str) -> None:
         ends_at = time.monotonic() + LOCK_SECONDS

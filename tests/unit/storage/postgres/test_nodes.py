@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import NamedTuple
@@ -163,6 +164,32 @@ async def test_a_silent_node_loses_its_shards_and_an_idle_one_does_not(postgres_
         with pytest.raises((SessionMoving, OutcomeUnknown)):
             await a.store.commit(creating("ses_1"))
         await lost(a)
+
+
+async def test_a_node_that_hangs_between_statements_that_it_sends_together_loses_its_shards(postgres_url: str) -> None:
+    """PostgreSQL waits for more then, and takes the connection neither for idle nor for one in a transaction."""
+    async with node(postgres_url, "a:1") as a, node(postgres_url, "b:1") as b:
+        await a.locks.take(ALL)
+        goes_on = threading.Event()
+
+        def hang(db: NodeDatabase) -> None:
+            with db.transaction(), db.together():
+                db.run("UPDATE log_state SET pruned_through = pruned_through + 1")
+                assert goes_on.wait(30)
+
+        hanging = asyncio.ensure_future(a.store._writing.run(hang))  # type: ignore[arg-type]
+        try:
+            began = time.monotonic()
+            async with asyncio.timeout(20):
+                while not await b.locks.take(ALL):
+                    await b.locks.held()
+                    await asyncio.sleep(0.05)
+            assert time.monotonic() - began > SILENCE.total_seconds() / 2
+        finally:
+            goes_on.set()
+        with pytest.raises(StorageError):
+            await hanging
+        assert (await b.locks.held()).owners == dict.fromkeys(ALL, "b:1")
 
 
 async def test_a_node_that_lost_its_connection_connects_again_without_shards(postgres_url: str) -> None:

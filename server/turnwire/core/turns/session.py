@@ -512,9 +512,9 @@ class SessionTurns:
     async def _carry_out_surely(self, command: Command[Schedule]) -> Done[Schedule] | None:
         """Carries out what must not be lost; retries as long as the store is busy or the disk full.
 
-        Returns None when the session is gone, the server stops, or the store failed in another way several times in a
-        row, which suggests that the work itself is at fault. The next start ends a turn that is left open. Raises
-        Changed.
+        Returns None when the session is gone or another server has it, the server stops, or the store failed in another
+        way several times in a row, which suggests that the work itself is at fault. The next start ends a turn that is
+        left open. Raises Changed.
         """
         for attempt in itertools.count():
             try:
@@ -526,8 +526,9 @@ class SessionTurns:
                     return None
                 log.warning("turn_not_saved_yet", session_id=self._session_id, reason=error.reason)
                 await self._pause(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
-            # the message to answer again is gone; or the store is closing, see `end_soon`
-            except (MessageNotFound, ShuttingDown):
+            # the message to answer again is gone; another server has the session, and goes on; or the store is closing,
+            # see `end_soon`
+            except (MessageNotFound, SessionMoving, ShuttingDown):
                 return None
             except Changed:
                 raise

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.support.fakes.core import (
     FakeProvider,
@@ -27,6 +28,7 @@ from turnwire.domain.conversation.questions import SchemaForm
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import (
+    SessionMoving,
     SessionNotFound,
     ShuttingDown,
     StorageBusy,
@@ -212,13 +214,14 @@ class FullDisk(FakeStore):
     """Stores nothing more once it is full."""
 
     is_full = False
+    error: Exception = StorageFull("full")
 
     def commit(self, commit: Commit) -> "asyncio.Future[Committed]":
         """Remembers the commit, or fails."""
         if not self.is_full:
             return super().commit(commit)
         failed: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
-        failed.set_exception(StorageFull("full"))
+        failed.set_exception(self.error)
         return failed
 
 
@@ -242,6 +245,19 @@ async def test_a_deletion_ends_with_the_server() -> None:
     await turns.aclose()
     with pytest.raises(ShuttingDown):
         await deleting
+
+
+async def test_a_turn_that_another_server_goes_on_with_is_no_error() -> None:
+    """Nothing went wrong here, so nobody is called: the other one stores the end."""
+    store = FullDisk(sessions_by_id=SESSIONS)
+    store.error = SessionMoving()
+    turns = Turns(make_environment(store, FakeProviders(AnswersOnce([]))))
+    with capture_logs() as lines:
+        await send(turns, "a")
+        store.is_full = True
+        await settled()
+        await turns.aclose()
+    assert [line for line in lines if line["log_level"] == "error"] == []
 
 
 async def test_a_deletion_waits_for_the_commit_on_its_way() -> None:

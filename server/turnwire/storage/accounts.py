@@ -111,7 +111,8 @@ class Ledger:
             max_sessions: Maximum sessions of the tenant; 0 sets no limit.
             max_stored_bytes: Maximum stored bytes of the tenant; 0 sets no limit.
         """
-        sessions, stored_bytes = self._changed(added.tenant)
+        own = [delta for delta in self.deltas if delta.tenant == added.tenant]
+        sessions, stored_bytes = sum(delta.sessions for delta in own), sum(delta.stored_bytes for delta in own)
         most_sessions, most_bytes = self._others.get(added.tenant, (inf, inf))
         if added.sessions > 0:
             check_count(added.tenant, QuotaName.SESSIONS, max_sessions, totals[0] + sessions, added.sessions)
@@ -124,22 +125,16 @@ class Ledger:
                 most_bytes = min(most_bytes, max_stored_bytes - stored_bytes - added.stored_bytes)
         self._others[added.tenant] = most_sessions, most_bytes
 
-    def check_again(self, totals: Mapping[str, tuple[int, int]]) -> None:
+    def check_again(self, others: Mapping[str, tuple[int, int]]) -> None:
         """Checks all quotas at the end of the transaction.
 
         Args:
-            totals: By tenant that it changes, the sessions and bytes with all its changes.
+            others: By tenant that it changes, the sessions and bytes without its changes.
 
         Raises:
             TotalsMoved: a quota would be exceeded, or would be but for a unit that was rejected.
         """
-        for tenant, (sessions, stored_bytes) in totals.items():
-            own_sessions, own_bytes = self._changed(tenant)
+        for tenant, (sessions, stored_bytes) in others.items():
             most_sessions, most_bytes = self._others.get(tenant, (inf, inf))
-            if sessions - own_sessions > most_sessions or stored_bytes - own_bytes > most_bytes:
+            if sessions > most_sessions or stored_bytes > most_bytes:
                 raise TotalsMoved
-
-    def _changed(self, tenant: str) -> tuple[int, int]:
-        """Returns the sessions and bytes that the transaction has added so far."""
-        own = [delta for delta in self.deltas if delta.tenant == tenant]
-        return sum(delta.sessions for delta in own), sum(delta.stored_bytes for delta in own)

@@ -1,6 +1,6 @@
 """The accounts of tenants as SQL: adds to the usage, and reads at the start what is stored."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from functools import lru_cache
 from operator import itemgetter
@@ -41,33 +41,31 @@ def _stored_bytes(dialect: Dialect) -> str:
     )
 
 
-def add_to_totals(db: Database, deltas: Iterable[Delta]) -> dict[str, tuple[int, int]]:
+def add_to_totals(db: Database, deltas: Sequence[Delta]) -> dict[str, tuple[int, int]]:
     """Adds the changes of a transaction's units. Costs a statement for each tenant, and for each of its days.
 
-    Returns the sessions and bytes of each tenant that has changed: no other server changes them before the end of the
-    transaction.
-
     The totals save the next start from counting over all sessions.
+
+    Returns:
+        The sessions and bytes that each of the tenants has without these changes. No other server adds to them before
+        the end of the transaction.
     """
-    changed: dict[str, tuple[int, int]] = {}
     spent: dict[tuple[str, date], Consumption] = {}
     for delta in deltas:
-        sessions, stored_bytes = changed.get(delta.tenant, (0, 0))
-        changed[delta.tenant] = sessions + delta.sessions, stored_bytes + delta.stored_bytes
         for day, used in delta.spent:
             spent[delta.tenant, day] = spent.get((delta.tenant, day), Consumption()) + used
     # in the same order on all servers, so that none waits for another in a circle
-    totals = {
-        tenant: (sessions, stored_bytes)
-        for tenant, added in sorted(changed.items())
-        if any(added)
-        for sessions, stored_bytes in db.rows(_ADD_TOTAL, (tenant, *added))
+    others = {
+        tenant: (all_sessions - sessions, all_bytes - stored_bytes)
+        for tenant, (sessions, stored_bytes) in sorted(_sums(deltas).items())
+        if sessions or stored_bytes
+        for all_sessions, all_bytes in db.rows(_ADD_TOTAL, (tenant, sessions, stored_bytes))
     }
     for (tenant, day), used in sorted(spent.items(), key=itemgetter(0)):
         number = (day - _FIRST_DAY).days
         db.run(_ADD_DAY, (tenant, number, used.tokens, used.cost_pico_usd))
         db.run(_FORGET_DAYS, (tenant, number))
-    return totals
+    return others
 
 
 def counted_totals(db: Database) -> list[Delta]:

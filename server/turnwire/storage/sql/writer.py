@@ -359,9 +359,7 @@ class GroupWriter:
         if self._loss is not None:
             raise self._loss
         try:
-            while True:
-                with contextlib.suppress(TotalsMoved):  # it comes after what other servers have stored
-                    return self._try_both(db, units)
+            return self._try_both(db, units)
         except Exception as error:
             if not db.concerns_all(error):
                 raise
@@ -374,14 +372,17 @@ class GroupWriter:
         except Spoiled as error:
             if error.__cause__ is not None and db.concerns_all(error.__cause__):
                 raise error.__cause__ from None
-        except TotalsMoved:
-            raise
         except Exception as error:
             if self._loss is not None or db.concerns_all(error):
                 raise
         return self._try(db, units, alone=True)
 
     def _try(self, db: Database, units: list[Unit], *, alone: bool = False) -> _Written:
+        while True:
+            with contextlib.suppress(TotalsMoved):  # then it comes after what other servers have stored
+                return self._try_once(db, units, alone=alone)
+
+    def _try_once(self, db: Database, units: list[Unit], *, alone: bool) -> _Written:
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
         written_bytes, end = 0, time.perf_counter() + BATCH_SECONDS
@@ -399,8 +400,7 @@ class GroupWriter:
                     break
             transaction.finish()
             ledger = transaction.ledger
-            totals = add_to_totals(db, ledger.deltas)  # last: who has a total waits for no other server
-            ledger.check_again(totals)
+            ledger.check_again(add_to_totals(db, ledger.deltas))  # last: who has a total waits for no other server
             is_change = db.has_changed()
             self._check_loss()
         self._check_loss()  # a commit written to a file that is now gone must not be confirmed

@@ -49,7 +49,7 @@ WAITING_OF_NODES: Mapping[str, int] = {
 """The same timeouts for nodes, which others replace soon: a node without its writing connection has no sessions, and
 one without a reading connection cannot take those of others."""
 
-_PLANNING = "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)"
+_PLANNING = {"enable_seqscan": "off", "jit": "off"}
 """Makes PostgreSQL use an index wherever there is one. A prepared statement keeps its plan, and while a table is small
 the plan would read it whole: in a new database, and in a restored one, for a minute and more. Compiling a statement
 takes longer than it ever runs, except for counts of everything."""
@@ -370,8 +370,14 @@ def connected(
     for value, dumper in _DUMPERS:
         connection.adapters.register_dumper(value, dumper)
     connection.adapters.register_loader("numeric", _NumericLoader)
-    connection.execute(_PLANNING)
+    configure(connection, _PLANNING)
     return connection
+
+
+def configure(connection: "psycopg.Connection[Row]", settings: Mapping[str, str | int]) -> None:
+    """Sets parameters of PostgreSQL for all later statements of a connection, outside a transaction."""
+    each = ", ".join("set_config(%s, %s, false)" for _ in settings)
+    connection.execute(f"SELECT {each}", [str(text) for setting in settings.items() for text in setting])
 
 
 _OWN_MARKS = re.compile(r"'[^']*'|\?|%")

@@ -23,15 +23,11 @@ from turnwire.storage.postgres.connection import (
     POSTGRES,
     WAITING_OF_NODES,
     PostgresDatabase,
+    configure,
     connected,
     is_lost,
 )
-from turnwire.storage.postgres.writing_database import (
-    LOCK_PAUSE_SECONDS,
-    LOCK_SECONDS,
-    POSITION_BITS,
-    WritingDatabase,
-)
+from turnwire.storage.postgres.writing_database import POSITION_BITS, WritingDatabase
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sql.database import Database
@@ -199,12 +195,10 @@ class NodeDatabase(WritingDatabase):
         Raises:
             StorageBusy: another one has it, so calls for one of them would reach the other.
         """
-        ends_at = time.monotonic() + LOCK_SECONDS
-        while self.row(_SAME_ADDRESS, (self._address,)) is not None:
-            if time.monotonic() >= ends_at:
-                self.connection.close()
-                raise StorageBusy(f"cluster.advertise: another node has the address {self._address}")
-            time.sleep(LOCK_PAUSE_SECONDS)
+        self._wait(
+            lambda: self.row(_SAME_ADDRESS, (self._address,)) is None,
+            StorageBusy(f"cluster.advertise: another node has the address {self._address}"),
+        )
 
     def renew(self) -> None:
         """Connects again, without any shard."""
@@ -282,7 +276,7 @@ class NodeDatabase(WritingDatabase):
         return connected(self._url, _Connection, waiting=self.waiting)
 
     def _lock(self) -> None:
-        self._set(_SETTINGS)
+        configure(self.connection, _SETTINGS)
         self._acquire("pg_try_advisory_lock_shared", "a server that is no node of a cluster")
 
     def _surely(self, statement: str, parameters: Any = ()) -> "psycopg.Cursor[Row]":

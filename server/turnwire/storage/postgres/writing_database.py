@@ -2,11 +2,11 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import psycopg
 
-from turnwire.storage.postgres.connection import PostgresDatabase
+from turnwire.storage.postgres.connection import PostgresDatabase, configure
 
 LOCK = 0x7457_6973
 """The advisory lock of the database. A server that writes alone holds it exclusively; the nodes of a cluster share
@@ -107,19 +107,22 @@ class WritingDatabase(PostgresDatabase):
         return begins
 
     def _lock(self) -> None:
-        self._set(_KEEPALIVES)
+        configure(self.connection, _KEEPALIVES)
         self._acquire("pg_try_advisory_lock", "another server")
 
-    def _set(self, settings: Mapping[str, int]) -> None:
-        for name, value in settings.items():
-            self.row("SELECT set_config(?, ?, false)", (name, str(value)))
-
     def _acquire(self, function: str, refusal: str) -> None:
+        self._wait(
+            lambda: self.row(f"SELECT {function}(?)", (LOCK,)) == (True,),
+            psycopg.errors.ObjectInUse(refusal),
+        )
+
+    def _wait(self, is_free: Callable[[], bool], refusal: Exception) -> None:
+        """Returns once something is free that a server before this one may have had. Raises the refusal otherwise."""
         ends_at = time.monotonic() + LOCK_SECONDS
-        while self.row(f"SELECT {function}(?)", (LOCK,)) != (True,):
+        while not is_free():
             if time.monotonic() >= ends_at:
                 self.connection.close()
-                raise psycopg.errors.ObjectInUse(refusal)
+                raise refusal
             time.sleep(LOCK_PAUSE_SECONDS)
 
     def _history(self) -> str:

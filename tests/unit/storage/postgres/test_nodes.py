@@ -19,7 +19,7 @@ from turnwire.domain.shards import SHARDS, shard_of
 from turnwire.ports.commit import Committed, RequireQuota
 from turnwire.ports.ownership import ConnectionLost
 from turnwire.ports.store import Standing, StoredEvent
-from turnwire.storage.postgres import nodes
+from turnwire.storage.postgres import nodes, writing_database
 from turnwire.storage.postgres.connection import opened
 from turnwire.storage.postgres.nodes import MAX_NODES, SILENCE, NodeDatabase, PostgresLocks
 from turnwire.storage.postgres.store import PostgresSettings, PostgresStore
@@ -350,7 +350,7 @@ async def test_two_nodes_do_not_share_an_address(postgres_url: str, monkeypatch:
     async with contextlib.AsyncExitStack() as stack:
         first = await stack.enter_async_context(node(postgres_url, "a:1"))
         with monkeypatch.context() as patch:
-            patch.setattr(nodes, "LOCK_SECONDS", 0.2)
+            patch.setattr(writing_database, "LOCK_SECONDS", 0.2)
             with pytest.raises(StorageBusy, match=r"cluster\.advertise: another node has the address a:1"):
                 await stack.enter_async_context(node(postgres_url, "a:1"))
         second = asyncio.create_task(stack.enter_async_context(node(postgres_url, "a:1")))

@@ -1,15 +1,14 @@
-"""Commits as rows: what each one changes in the store, without a database.
+"""Commits as rows: what each one changes in the store.
 
 A transaction applies units one after the other. Each knows its session and what it writes by their heads, which the
 engine reads for all units together, and adds rows, which are written at the end with one statement for each table. A
-rejected unit leaves nothing. What keys cannot express, such as moving the path of a conversation, is done by statements
-of the engine; before each of them, all collected rows are written.
+rejected unit leaves nothing. What keys cannot express, such as moving the path of a conversation, is done by
+statements; before each of them, all collected rows are written.
 """
 
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime
-from typing import Protocol
 
 import msgspec
 
@@ -95,6 +94,11 @@ from turnwire.storage.rows import (
     turn_settings,
     usage_of,
 )
+from turnwire.storage.sql import states, tree, uploads
+from turnwire.storage.sql.alternatives import alternatives
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.engine import Queue, SqlEngine
+from turnwire.storage.sql.words import change_index
 
 PRUNE_SLACK = 64
 """The events over its limit that a session may have. Pruning one event at a time would write more than it frees."""
@@ -102,196 +106,6 @@ PRUNE_SLACK = 64
 MAX_PRUNED = 96
 """The maximum number of events that are dropped at once: more than a commit usually adds, so that a session whose limit
 was lowered reaches it, and few enough to cause no delay."""
-
-
-Queue = tuple[tuple[str, str], ...]
-"""Waiting messages and their turns."""
-
-
-class Engine(Protocol):
-    """A database inside a transaction that writes. Numbers are those of rows."""
-
-    # what is stored, by key; keys without a row are left out
-
-    def sessions(self, session_ids: list[str]) -> dict[str, SessionHead]:
-        """Returns heads of sessions of all tenants and in every state."""
-        ...
-
-    def messages(self, message_ids: list[str]) -> dict[str, MessageHead]:
-        """Returns heads of messages."""
-        ...
-
-    def turns(self, turn_ids: list[str]) -> dict[str, TurnHead]:
-        """Returns heads of turns."""
-        ...
-
-    def files(self, keys: list[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """Returns the numbers of files by tenant and digest."""
-        ...
-
-    def requests(self, keys: list[tuple[str, str, str]]) -> dict[tuple[str, str, str], bool]:
-        """Returns whether the sessions of named requests are live, by tenant, subject and name."""
-        ...
-
-    def permissions(self, permission_ids: list[str]) -> dict[str, RequestHead]:
-        """Returns heads of permission requests."""
-        ...
-
-    def questions(self, question_ids: list[str]) -> dict[str, RequestHead]:
-        """Returns heads of questions."""
-        ...
-
-    def queues(self, sessions: list[int]) -> dict[int, Queue]:
-        """Returns the waiting messages of sessions, next first."""
-        ...
-
-    def totals(self, tenants: list[str]) -> dict[str, tuple[int, int]]:
-        """Returns the numbers of sessions and bytes that tenants had before the transaction."""
-        ...
-
-    def open_calls(self, message: int) -> frozenset[int]:
-        """Returns the indexes of the calls of a message that clients may run."""
-        ...
-
-    def files_of(self, message: int) -> frozenset[int]:
-        """Returns the files that a message refers to."""
-        ...
-
-    # writing
-
-    def write(self, rows: Rows) -> None:
-        """Writes rows except for their words, which are written last. Uses one statement for each table."""
-        ...
-
-    def write_words(self, rows: Rows) -> None:
-        """Writes the words of rows. Called once, last."""
-        ...
-
-    def forget(self) -> None:
-        """Forgets what it knows of rows, because a statement has changed them."""
-        ...
-
-    def savepoint(self) -> None:
-        """Begins what `undo` rolls back and `release` keeps."""
-        ...
-
-    def undo(self) -> None:
-        """Rolls back what was written since `savepoint`."""
-        ...
-
-    def release(self) -> None:
-        """Keeps what was written since `savepoint`."""
-        ...
-
-    def index(self, rows: Rows, session: SessionHead, message: int, new: Message, *, is_indexed: bool) -> bool:
-        """Adds to the rows the changes of the word index when a message is written.
-
-        The index of an indexed message has the words of its stored form. Returns whether the message is indexed
-        afterwards.
-        """
-        ...
-
-    # statements; collected rows are written before each of them
-
-    def end_of_path(self, session: int) -> tuple[int, str]:
-        """Returns the highest place of a session, and the id of the last message of its path; "" for none."""
-        ...
-
-    def alternatives(self, session: int, message_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Returns by message the number of its alternatives, and its index among them."""
-        ...
-
-    def message(self, message_id: str) -> Message:
-        """Returns a stored message."""
-        ...
-
-    def take_back(self, session: int, first_message_id: str, sequence: int) -> Rewound:
-        """See `ports.commit.HideMessages`."""
-        ...
-
-    def restore(self, session: int, session_id: str) -> Rewound:
-        """See `ports.commit.ShowMessages`."""
-        ...
-
-    def select_path(self, session: int, change: SelectPath) -> tuple[Rewound, dict[str, str]]:
-        """See `ports.commit.SelectPath`. Returns also the turns that messages on the path have now, by their ids."""
-        ...
-
-    def leave_place(self, session: int, message_id: str) -> None:
-        """Makes the message that follows a message of the conversation follow the one before it."""
-        ...
-
-    def keep_turn(self, session: int, message_id: str, turn_id: str) -> None:
-        """Stores in what follows a message off the path the turn of this message, before it gets another one."""
-        ...
-
-    def carry_branches(self, session: int, message_id: str) -> None:
-        """Moves what follows a message off the path to the end of the session, where the message was put."""
-        ...
-
-    def policies(self, turn_ids: Collection[str]) -> dict[str, BusyPolicy]:
-        """Returns the policies of turns."""
-        ...
-
-    def order_queue(self, session: int, message_ids: Iterable[str]) -> None:
-        """See `ports.commit.OrderQueue`."""
-        ...
-
-    def remove_message(self, session: SessionHead, message: int, rows: Rows) -> int:
-        """Removes a message, and the files that no other one uses. Returns the bytes of these files."""
-        ...
-
-    def remove_unused(self, files: Iterable[int]) -> int:
-        """Removes those of the files that nothing uses any more. Returns their bytes."""
-        ...
-
-    def use_upload(self, tenant: str, change: UseUpload) -> bytes:
-        """See `ports.commit.UseUpload`. Returns the bytes, which the caller stores."""
-        ...
-
-    def prune(self, session: int, session_id: str, through: int) -> tuple[int, int]:
-        """Drops events up to a sequence. Returns the sequence up to which it could, and the bytes of the events."""
-        ...
-
-    def note_turn(self, turn_id: str, *, start: int = 0, end: int = 0) -> None:
-        """Gives a stored turn the numbers of its events."""
-        ...
-
-    def session(self, session: int) -> Session:
-        """Returns a stored session."""
-        ...
-
-    def former(self, tenant: str, session_id: str, joins: str) -> tuple[int, int, int | None]:
-        """Returns what an imported session begins with.
-
-        These are the last sequence of an earlier session of its id, the bytes of its events that are left, and the
-        number of the session that it is to join.
-
-        Raises:
-            IdTaken: an event of another tenant's session of that id is left.
-        """
-        ...
-
-    def publish(self, session: int, session_id: str, messages: int) -> int:
-        """Makes an imported session a live one. Returns the bytes of files that it does not use.
-
-        Raises StorageError when messages are missing.
-        """
-        ...
-
-    def join(self, session: int, change: JoinSession) -> tuple[int, int, int]:
-        """Appends to a conversation what was imported for it.
-
-        Returns the bytes that moved, the bytes of files that are not used, and whether any of it is off the path.
-
-        Raises:
-            StorageError: nothing was imported for it under the id, or messages are missing.
-        """
-        ...
-
-    def remove(self, session: SessionHead, session_id: str, rows: Rows) -> int:
-        """Makes a session invisible, and removes some of its rows. Returns the bytes of the removed files."""
-        ...
 
 
 class Spoiled(Exception):
@@ -304,7 +118,7 @@ class Transaction:
     `rows` has what is to be written of the applied units, `own` of the unit being applied.
     """
 
-    def __init__(self, engine: Engine, next_number: Callable[[], int], next_position: int) -> None:
+    def __init__(self, engine: SqlEngine, next_number: Callable[[], int], next_position: int) -> None:
         """Takes the open transaction, and what makes numbers of rows and positions of events."""
         self.engine = engine
         self.next_number = next_number
@@ -352,18 +166,18 @@ class Transaction:
         """The approximate memory that the rows to be written take."""
         return self.rows.size_bytes
 
-    def written(self) -> Engine:
-        """Writes all collected rows, so that statements find them. Returns the engine."""
+    def written(self) -> Database:
+        """Writes all collected rows, so that statements find them. Returns the database."""
         if not self._has_savepoint:
             try:
                 self.flush()
             except Exception as error:
                 raise Spoiled from error
-            self.engine.savepoint()
+            self.engine.db.run("SAVEPOINT unit")
             self._has_savepoint = True
         own, self.own = self.own, Rows(words=self.own.words, size_bytes=self.own.size_bytes)
         self.engine.write(own)
-        return self.engine
+        return self.engine.db
 
     def flush(self) -> None:
         """Writes the collected rows of the applied units except for their words."""
@@ -373,7 +187,7 @@ class Transaction:
     def finish(self) -> None:
         """Writes all that the units have collected. Called once, before the end of the transaction."""
         self.flush()
-        self.engine.write_words(self.rows)
+        change_index(self.engine.db, self.rows.words)
 
     def forget(self) -> None:
         """Forgets the heads after a statement has changed what is stored, so that they are read again."""
@@ -384,7 +198,7 @@ class Transaction:
     def keep(self) -> None:
         """Keeps what a unit has changed."""
         if self._has_savepoint:
-            self.engine.release()
+            self.engine.db.run("RELEASE unit")
             self._has_savepoint = False
         self.rows.take(self.own)
         self.own = Rows()
@@ -395,7 +209,8 @@ class Transaction:
         """Rolls back what a unit has changed."""
         self.own = Rows()
         if self._has_savepoint:
-            self.engine.undo()
+            self.engine.db.run("ROLLBACK TO unit")
+            self.engine.db.run("RELEASE unit")
             self._has_savepoint = False
             self.forget()
         for known in self._known:
@@ -429,7 +244,7 @@ class CommitWriter:
         for change in commit.changes:
             unit.carry_out(change)
         if unit.is_branched:
-            unit.alternatives = transaction.written().alternatives(unit.session.id, unit.previous)
+            unit.alternatives = alternatives(transaction.written(), unit.session.id, unit.previous)
         stored = unit.number_events(self._codec, self._is_watched)
         head = before + len(stored)
         self._end(unit, head)
@@ -445,7 +260,8 @@ class CommitWriter:
         if session.state != SessionState.DELETING:
             if head - session.pruned_through > self._retained_events + PRUNE_SLACK:
                 through = min(head - self._retained_events, session.pruned_through + MAX_PRUNED)
-                reached, size = unit.transaction.written().prune(session.id, commit.session_id, through)
+                unit.transaction.written()
+                reached, size = unit.transaction.engine.prune(session.id, commit.session_id, through)
                 unit.added_bytes -= size
                 session = session._replace(pruned_through=max(session.pruned_through, reached))
             stored_bytes = session.stored_bytes + unit.added_bytes
@@ -572,7 +388,7 @@ class _Unit:
             case PublishSession() | JoinSession() | RemoveSession():
                 self._change_state(change)
 
-    def _written(self) -> Engine:
+    def _written(self) -> Database:
         return self.transaction.written()
 
     def _put_head(self, **columns: object) -> None:
@@ -602,7 +418,7 @@ class _Unit:
         last, kept_bytes, target = 0, 0, None
         if commit.state is not SessionState.LIVE:
             state = SessionState.IMPORTING
-            last, kept_bytes, target = self._written().former(tenant, commit.session_id, new.joins)
+            last, kept_bytes, target = states.former(self._written(), tenant, commit.session_id, new.joins)
         archived_at_us = microseconds(session.archived_at) if session.archived_at else 0
         first_words = first_words_of(session)
         settings = settings_of(session, first_words)
@@ -669,24 +485,25 @@ class _Unit:
         self._put_head(archived_at_us=at_us)
 
     def _change_state(self, change: PublishSession | JoinSession | RemoveSession) -> None:
-        engine, head = self._written(), self.session
+        db, head, transaction = self._written(), self.session, self.transaction
         if isinstance(change, RemoveSession):
-            self.file_bytes -= engine.remove(head, self.commit.session_id, self.transaction.own)
+            words, own = transaction.engine.words, transaction.own
+            self.file_bytes -= states.remove(db, words, head, self.commit.session_id, own)
             self._put_head(state=SessionState.DELETING)
         elif isinstance(change, PublishSession):
             if head.state != SessionState.IMPORTING:
                 raise StorageError(f"session {self.commit.session_id} is incomplete", {"id": self.commit.session_id})
-            self.file_bytes -= engine.publish(head.id, self.commit.session_id, change.messages)
+            self.file_bytes -= states.publish(db, head.id, self.commit.session_id, change.messages)
             self._put_head(state=SessionState.LIVE)
         else:
-            moved_bytes, file_bytes, is_branched = engine.join(head.id, change)
+            moved_bytes, file_bytes, is_branched = states.join(db, head.id, change)
             self.added_bytes += moved_bytes
             self.file_bytes -= file_bytes
-            place, tip = engine.end_of_path(head.id)
+            place, tip = tree.end_of_path(db, head.id)
             self._put_head(last_place=place, tip=tip)
             if is_branched:
                 self._put_head(branched_at=max(head.branched_at, 1))
-        self.transaction.forget()
+        transaction.forget()
 
     def _require(self, change: RequireHead | RequireQueueRevision | RequireQuota) -> None:
         """Raises StaleVersion unless the session, or its queue, has the expected revision. Notes a quota."""
@@ -745,7 +562,7 @@ class _Unit:
         """Stores bytes as a file, once for each tenant. The bytes of an upload then count as the file's."""
         tenant, transaction = self.session.tenant, self.transaction
         if isinstance(change, UseUpload):
-            content = self._written().use_upload(tenant, change)
+            content = uploads.use(self._written(), tenant, change)
             self.file_bytes -= len(content)
         else:
             content = change.content
@@ -775,10 +592,10 @@ class _Unit:
             if stored.session != self.session.id:
                 raise IdTaken.of("message", message.message_id)
             if change.at_end:
-                self._written().leave_place(self.session.id, message.message_id)
+                tree.leave_place(self._written(), self.session.id, message.message_id)
                 self.transaction.forget()
             if self.is_branched and stored.turn_id != message.turn_id:
-                self._written().keep_turn(self.session.id, message.message_id, message.turn_id)
+                tree.keep_turn(self._written(), self.session.id, message.message_id, message.turn_id)
                 self.transaction.forget()
         head = self._placed(change, stored)
         self.previous[message.message_id] = head.previous
@@ -793,15 +610,16 @@ class _Unit:
         is_indexed = engine.index(own, self.session, head.id, message, is_indexed=is_indexed)
         version = random.getrandbits(62)  # numbers start again at each start of the server, versions may not
         position = (head.queued, head.place, version, head.on_path, head.taken_back)
-        tree = (message.turn_id, head.previous, head.branch_turn)
-        own.put_message(head.id, (head.id, message.message_id, head.session, *position, *tree, *columns), columns)
+        names = (message.turn_id, head.previous, head.branch_turn)
+        own.put_message(head.id, (head.id, message.message_id, head.session, *position, *names, *columns), columns)
         messages.head(message.message_id)
         messages.change(message.message_id, head._replace(is_indexed=is_indexed, drafts=0))
         self._keep_queue(message, stored, moves=change.at_end)
         if self.is_branched and stored is not None and head.place != stored.place:
-            self._written().carry_branches(self.session.id, message.message_id)
+            db = self._written()
+            tree.carry_branches(db, self.session.id, message.message_id)
             self.transaction.forget()
-            self._put_head(last_place=self.transaction.engine.end_of_path(self.session.id)[0])
+            self._put_head(last_place=tree.end_of_path(db, self.session.id)[0])
 
     def _placed(self, change: PutMessage, stored: MessageHead | None) -> MessageHead:
         """Returns the head of a message with its new position: as it is stored, or at the end of its session."""
@@ -874,11 +692,11 @@ class _Unit:
         files = frozenset(self._file(sha256) for sha256 in {file.sha256 for file in message.all_files()})
         before = frozenset[int]() if stored is None or not stored.has_files else stored.files
         if before is None:
-            before = engine.files_of(head.id)
+            before = frozenset(states.files_of(engine.db, [head.id]))
         own.message_files.update(((head.id, one), None) for one in before - files)
         own.message_files.update(((head.id, one), (head.id, one)) for one in files - before)
         if before - files:
-            self.file_bytes -= self._written().remove_unused(before - files)
+            self.file_bytes -= states.remove_unused(self._written(), before - files)
             self.transaction.files.forget()
         return head._replace(calls=len(calls), files=files, has_files=bool(files))
 
@@ -918,30 +736,31 @@ class _Unit:
         head = self.transaction.messages.head(message_id)
         if head is None or head.session != self.session.id:
             return
-        engine = self._written()
-        self.file_bytes -= engine.remove_message(self.session, head.id, self.transaction.own)
+        db, words = self._written(), self.transaction.engine.words
+        self.file_bytes -= states.remove_messages(db, words, self.session, [head.id], self.transaction.own)
         self.added_bytes -= head.size_bytes
         self.transaction.forget()
-        place, tip = engine.end_of_path(self.session.id)
+        place, tip = tree.end_of_path(db, self.session.id)
         self._put_head(last_place=max(place, self.session.last_place), tip=tip)
 
     # the path
 
     def _change_path(self, change: HideMessages | ShowMessages | SelectPath) -> None:
-        engine, session, sequence = self._written(), self.session.id, self.session.head_sequence + 1
+        db, session, sequence = self._written(), self.session.id, self.session.head_sequence + 1
         turns: dict[str, str] = {}
         if isinstance(change, HideMessages):
-            self.rewound = engine.take_back(session, change.from_message_id, sequence)
+            self.rewound = tree.take_back(db, session, change.from_message_id, sequence)
         elif isinstance(change, ShowMessages):
-            self.rewound = engine.restore(session, self.commit.session_id)
+            self.rewound = tree.restore(db, session, self.commit.session_id)
         else:
-            self.rewound, turns = engine.select_path(session, change)
+            self.rewound, turns = tree.select_path(db, session, change)
             if self.rewound.messages:
                 self._put_head(branched_at=sequence)
         self.transaction.forget()
-        self._put_head(tip=engine.end_of_path(session)[1])
+        self._put_head(tip=tree.end_of_path(db, session)[1])
         for message_id, turn_id in turns.items():
-            message = self._written().message(message_id)
+            self._written()
+            message = self.transaction.engine.message(message_id)
             self._put_message(PutMessage(msgspec.structs.replace(message, turn_id=turn_id)))
 
     # turns
@@ -994,7 +813,8 @@ class _Unit:
         if start:
             self.turn_starts[turn_id] = start
         if turn_id not in self.turns:
-            self._written().note_turn(turn_id, start=start, end=end)
+            self._written()
+            self.transaction.engine.note_turn(turn_id, start=start, end=end)
             self.transaction.turns.forget()
             return
         head, change = self.turns[turn_id]
@@ -1004,7 +824,7 @@ class _Unit:
     # the queue
 
     def _order_queue(self, message_ids: Iterable[str]) -> None:
-        self._written().order_queue(self.session.id, message_ids)
+        tree.order_queue(self._written(), self.session.id, message_ids)
         self.transaction.forget()
 
     def _queue_changed(self, known: Iterable[QueueEntry]) -> QueueChanged:
@@ -1019,7 +839,8 @@ class _Unit:
         queues, session = self.transaction.queues, self.session.id
         waiting = queues.get(session)
         if waiting is None:
-            waiting = self._written().queues([session]).get(session, ())
+            self._written()
+            waiting = self.transaction.engine.queues([session]).get(session, ())
             queues.head(session)
             queues.change(session, waiting)
         policies, stored = {entry.turn_id: entry.policy for entry in known}, self.transaction.policies
@@ -1096,7 +917,8 @@ class _Unit:
         change = self.marked
         if change is None:
             return ()
-        session = msgspec.structs.replace(self._written().session(self.session.id), updated_at=self.commit.at)
+        self._written()
+        session = msgspec.structs.replace(self.transaction.engine.session(self.session.id), updated_at=self.commit.at)
         view = SessionView(session, change.active_turn_id, change.queue, change.open_requests)
         return (NewEvent(SessionUpdated(view)),)
 

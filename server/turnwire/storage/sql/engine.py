@@ -6,15 +6,13 @@ from functools import lru_cache
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy
-from turnwire.ports.commit import JoinSession, Rewound, SelectPath, UseUpload
 from turnwire.storage.rows import COUNTS, KNOWN, MessageHead, RequestHead, Row, Rows, SessionHead, TurnHead
-from turnwire.storage.sql import accounts, states, tree, uploads
-from turnwire.storage.sql.alternatives import alternatives
+from turnwire.storage.sql import accounts
 from turnwire.storage.sql.changes import Change, Delete, insert, update, upsert
 from turnwire.storage.sql.columns import SESSION_COLUMNS, read_messages, session_of, stored_bytes
 from turnwire.storage.sql.database import Database, Dialect
-from turnwire.storage.sql.retention import prune
-from turnwire.storage.sql.words import WordIndex, change_index
+from turnwire.storage.sql.states import prune
+from turnwire.storage.sql.words import WordIndex
 
 _SESSIONS = f"SELECT session_id, {', '.join(SessionHead._fields)} FROM sessions WHERE session_id "
 
@@ -123,46 +121,53 @@ _ADD_USAGE = insert(
 _EVENTS = insert("events", "position, session_id, sequence, at_us, turn_id, kind, message_id, facts, tenant")
 
 
+Queue = tuple[tuple[str, str], ...]
+"""Waiting messages and their turns."""
+
+
 class SqlEngine:
-    """Implements `turnwire.storage.units.Engine` inside the open transaction of a connection; see there."""
+    """Reads what a transaction needs to know, and writes its rows.
+
+    Numbers are those of rows. What is read by keys leaves out those without a row.
+    """
 
     def __init__(self, db: Database) -> None:
         """Takes the writing connection."""
-        self._db = db
-        self._words = WordIndex(db)
+        self.db = db
+        self.words = WordIndex(db)
 
     # what is stored
 
     def sessions(self, session_ids: list[str]) -> dict[str, SessionHead]:
-        """Returns heads of sessions."""
-        return {row[0]: SessionHead(*row[1:]) for row in self._among(_SESSIONS + self._db.dialect.among, session_ids)}
+        """Returns heads of sessions of all tenants and in every state."""
+        return {row[0]: SessionHead(*row[1:]) for row in self._among(_SESSIONS + self.db.dialect.among, session_ids)}
 
     def messages(self, message_ids: list[str]) -> dict[str, MessageHead]:
         """Returns heads of messages."""
-        return {row[0]: MessageHead(*row[1:]) for row in self._among(_messages(self._db.dialect), message_ids)}
+        return {row[0]: MessageHead(*row[1:]) for row in self._among(_messages(self.db.dialect), message_ids)}
 
     def turns(self, turn_ids: list[str]) -> dict[str, TurnHead]:
         """Returns heads of turns."""
-        return {row[0]: TurnHead(*row[1:]) for row in self._among(_turns(self._db.dialect), turn_ids)}
+        return {row[0]: TurnHead(*row[1:]) for row in self._among(_turns(self.db.dialect), turn_ids)}
 
     def files(self, keys: list[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """Returns the numbers of files."""
-        query = f"SELECT sha256, id FROM files WHERE tenant = ? AND sha256 {self._db.dialect.among}"
+        """Returns the numbers of files by tenant and digest."""
+        query = f"SELECT sha256, id FROM files WHERE tenant = ? AND sha256 {self.db.dialect.among}"
         found = dict[tuple[str, str], int]()
         for (tenant,), hashes in _grouped(keys).items():
-            rows = self._db.rows(query, (tenant, self._db.dialect.keys(hashes)))
+            rows = self.db.rows(query, (tenant, self.db.dialect.keys(hashes)))
             found.update(((tenant, sha256), number) for sha256, number in rows)
         return found
 
     def requests(self, keys: list[tuple[str, str, str]]) -> dict[tuple[str, str, str], bool]:
-        """Returns whether the sessions of named requests are live."""
+        """Returns whether the sessions of named requests are live, by tenant, subject and name."""
         query = (
             "SELECT request_id, EXISTS (SELECT 1 FROM live_sessions WHERE id = requests.session) FROM requests"
-            f" WHERE tenant = ? AND subject = ? AND request_id {self._db.dialect.among}"
+            f" WHERE tenant = ? AND subject = ? AND request_id {self.db.dialect.among}"
         )
         found = dict[tuple[str, str, str], bool]()
         for (tenant, subject), names in _grouped(keys).items():
-            rows = self._db.rows(query, (tenant, subject, self._db.dialect.keys(names)))
+            rows = self.db.rows(query, (tenant, subject, self.db.dialect.keys(names)))
             found.update(((tenant, subject, name), bool(is_live)) for name, is_live in rows)
         return found
 
@@ -175,45 +180,41 @@ class SqlEngine:
         return self._asked("question", question_ids)
 
     def _asked(self, kind: str, ids: list[str]) -> dict[str, RequestHead]:
-        dialect = self._db.dialect
+        dialect = self.db.dialect
         columns = f"{kind}_id, id, session, {dialect.byte_length('body')}"
         rows = self._among(f"SELECT {columns} FROM {kind}s WHERE {kind}_id {dialect.among}", ids)
         return {row[0]: RequestHead(*row[1:]) for row in rows}
 
     def _among(self, query: str, keys: Collection[str]) -> list[Row]:
-        return self._db.rows(query, (self._db.dialect.keys(keys),))
+        return self.db.rows(query, (self.db.dialect.keys(keys),))
 
-    def queues(self, sessions: list[int]) -> dict[int, tuple[tuple[str, str], ...]]:
-        """Returns the waiting messages of sessions."""
+    def queues(self, sessions: list[int]) -> dict[int, Queue]:
+        """Returns the waiting messages of sessions, next first."""
         found: dict[int, list[tuple[str, str]]] = {session: [] for session in sessions}
-        dialect = self._db.dialect
-        rows = self._db.rows(_QUEUES.format(among=dialect.among), (dialect.keys(sessions),))
+        dialect = self.db.dialect
+        rows = self.db.rows(_QUEUES.format(among=dialect.among), (dialect.keys(sessions),))
         for session, message_id, turn_id in rows:
             found[session].append((message_id, turn_id))
         return {session: tuple(waiting) for session, waiting in found.items()}
 
     def totals(self, tenants: list[str]) -> dict[str, tuple[int, int]]:
-        """Returns what tenants have."""
-        return {tenant: accounts.totals(self._db, tenant) for tenant in tenants}
+        """Returns the numbers of sessions and bytes that tenants had before the transaction."""
+        return {tenant: accounts.totals(self.db, tenant) for tenant in tenants}
 
     def open_calls(self, message: int) -> frozenset[int]:
-        """Returns the indexes of open calls."""
-        rows = self._db.rows("SELECT part_index FROM open_calls WHERE message = ?", (message,))
+        """Returns the indexes of the calls of a message that clients may run."""
+        rows = self.db.rows("SELECT part_index FROM open_calls WHERE message = ?", (message,))
         return frozenset(index for (index,) in rows)
-
-    def files_of(self, message: int) -> frozenset[int]:
-        """Returns the files of a message."""
-        return frozenset(states.files_of(self._db, [message]))
 
     # writing
 
     def write(self, rows: Rows) -> None:
-        """Writes rows."""
-        with self._db.together():
+        """Writes rows except for their words, which are written last. Uses one statement for each table."""
+        with self.db.together():
             self._write(rows)
 
     def _write(self, rows: Rows) -> None:
-        db = self._db
+        db = self.db
         for name, gone in _REMOVE.items():
             keys = [key for key, row in getattr(rows, name).items() if row is None]
             db.write(gone, [key if isinstance(key, tuple) else (key,) for key in keys])
@@ -230,123 +231,42 @@ class SqlEngine:
 
     def forget(self) -> None:
         """Searches again for ids of the index: a statement may have given some."""
-        self._words = WordIndex(self._db)
-
-    def write_words(self, rows: Rows) -> None:
-        """Writes the words of rows, all at once and last, as the index requires."""
-        change_index(self._db, rows.words)
-
-    def savepoint(self) -> None:
-        """Begins a unit that `undo` can roll back."""
-        self._db.run("SAVEPOINT unit")
-
-    def undo(self) -> None:
-        """Rolls back what was written since the savepoint."""
-        self._db.run("ROLLBACK TO unit")
-        self._db.run("RELEASE unit")
-
-    def release(self) -> None:
-        """Keeps what was written since the savepoint."""
-        self._db.run("RELEASE unit")
+        self.words = WordIndex(self.db)
 
     def index(self, rows: Rows, session: SessionHead, message: int, new: Message, *, is_indexed: bool) -> bool:
-        """Adds the changes of the index of words."""
-        return self._words.replace(rows, session.tenant, session.found_in, message, new, is_indexed=is_indexed)
+        """Adds to the rows the changes of the word index when a message is written; see `WordIndex.replace`."""
+        return self.words.replace(rows, session.tenant, session.found_in, message, new, is_indexed=is_indexed)
 
     # statements
 
-    def end_of_path(self, session: int) -> tuple[int, str]:
-        """Returns the highest place, and the last message of the path."""
-        return tree.end_of_path(self._db, session)
-
-    def alternatives(self, session: int, message_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Returns the alternatives of messages."""
-        return alternatives(self._db, session, message_ids)
-
     def message(self, message_id: str) -> Message:
-        """Returns a message."""
-        [message] = read_messages(self._db, "messages.message_id = ?", (message_id,), "place")
+        """Returns a stored message."""
+        [message] = read_messages(self.db, "messages.message_id = ?", (message_id,), "place")
         return message
-
-    def take_back(self, session: int, first_message_id: str, sequence: int) -> Rewound:
-        """Hides messages."""
-        return tree.take_back(self._db, session, first_message_id, sequence)
-
-    def restore(self, session: int, session_id: str) -> Rewound:
-        """Shows messages again."""
-        return tree.restore(self._db, session, session_id)
-
-    def select_path(self, session: int, change: SelectPath) -> tuple[Rewound, dict[str, str]]:
-        """Leads the path through a message."""
-        return tree.select_path(self._db, session, change)
-
-    def leave_place(self, session: int, message_id: str) -> None:
-        """Makes the message after a message follow the one before it."""
-        tree.leave_place(self._db, session, message_id)
-
-    def keep_turn(self, session: int, message_id: str, turn_id: str) -> None:
-        """Keeps the turn of a message for what follows it."""
-        tree.keep_turn(self._db, session, message_id, turn_id)
-
-    def carry_branches(self, session: int, message_id: str) -> None:
-        """Moves what follows a message."""
-        tree.carry_branches(self._db, session, message_id)
 
     def policies(self, turn_ids: Collection[str]) -> dict[str, BusyPolicy]:
         """Returns the policies of turns."""
-        dialect = self._db.dialect
+        dialect = self.db.dialect
         policy = f"coalesce({dialect.field('body', 'busy_policy')}, '{BusyPolicy.QUEUE}')"
         rows = self._among(f"SELECT turn_id, {policy} FROM turns WHERE turn_id {dialect.among}", turn_ids)
         return {turn_id: BusyPolicy(policy) for turn_id, policy in rows}
 
-    def order_queue(self, session: int, message_ids: Iterable[str]) -> None:
-        """Orders the queue."""
-        tree.order_queue(self._db, session, message_ids)
-
-    def remove_message(self, session: SessionHead, message: int, rows: Rows) -> int:
-        """Removes a message."""
-        return states.remove_messages(self._db, self._words, session, [message], rows)
-
-    def remove_unused(self, files: Iterable[int]) -> int:
-        """Removes files."""
-        return states.remove_unused(self._db, files)
-
-    def use_upload(self, tenant: str, change: UseUpload) -> bytes:
-        """Uses an upload up."""
-        return uploads.use(self._db, tenant, change)
-
     def prune(self, session: int, session_id: str, through: int) -> tuple[int, int]:
-        """Drops events."""
-        _, size = prune(self._db, session, session_id, through)
-        [(pruned,)] = self._db.rows("SELECT pruned_through FROM sessions WHERE id = ?", (session,))
+        """Drops events up to a sequence. Returns the sequence up to which it could, and the bytes of the events."""
+        _, size = prune(self.db, session, session_id, through)
+        [(pruned,)] = self.db.rows("SELECT pruned_through FROM sessions WHERE id = ?", (session,))
         return pruned, size
 
     def note_turn(self, turn_id: str, *, start: int = 0, end: int = 0) -> None:
-        """Stores the sequences of a turn's first and last event."""
+        """Gives a stored turn the numbers of its events."""
         for column, sequence in (("start_sequence", start), ("end_sequence", end)):
             if sequence:
-                self._db.run(f"UPDATE turns SET {column} = ? WHERE turn_id = ?", (sequence, turn_id))
+                self.db.run(f"UPDATE turns SET {column} = ? WHERE turn_id = ?", (sequence, turn_id))
 
     def session(self, session: int) -> Session:
-        """Returns a session."""
-        [row] = self._db.rows(f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = ?", (session,))
+        """Returns a stored session."""
+        [row] = self.db.rows(f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = ?", (session,))
         return session_of(*row)
-
-    def former(self, tenant: str, session_id: str, joins: str) -> tuple[int, int, int | None]:
-        """Returns the initial state of an imported session."""
-        return states.former(self._db, tenant, session_id, joins)
-
-    def publish(self, session: int, session_id: str, messages: int) -> int:
-        """Makes a session a live one."""
-        return states.publish(self._db, session, session_id, messages)
-
-    def join(self, session: int, change: JoinSession) -> tuple[int, int, int]:
-        """Appends what was imported to a conversation."""
-        return states.join(self._db, session, change)
-
-    def remove(self, session: SessionHead, session_id: str, rows: Rows) -> int:
-        """Removes some rows of a session."""
-        return states.remove(self._db, self._words, session, session_id, rows)
 
 
 def _grouped(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], list[str]]:

@@ -9,6 +9,7 @@ from turnwire.ports.commit import SessionState
 from turnwire.storage.accounts import Delta, Ledger
 from turnwire.storage.rows import microseconds
 from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.states import prune
 from turnwire.storage.units import MAX_PRUNED, PRUNE_SLACK
 
 STEP_EVENTS = 96
@@ -20,10 +21,6 @@ _SOME = (
     "SELECT position, session_id, sequence, at_us, sessions.id, pruned_through, sessions.tenant, sessions.state"
     " FROM events LEFT JOIN sessions USING (session_id) WHERE position > ? ORDER BY position LIMIT ?"
 )
-
-
-_KEPT_FROM = "SELECT min(coalesce(nullif(first_sequence, 0), start_sequence)) FROM turns"
-"""The first event of the turns that have not ended, which are few. 0 keeps everything, because it is unknown."""
 
 
 class _Row(NamedTuple):
@@ -148,32 +145,3 @@ class Retention:
 def _freed(tenant: str, state: str, size: int) -> list[Delta]:
     """Returns the change of an account when bytes of a session are freed. A session that is not live counts nowhere."""
     return [Delta(tenant, stored_bytes=-size)] if size and state == SessionState.LIVE else []
-
-
-def prune(db: Database, session: int, session_id: str, through: int) -> tuple[int, int]:
-    """Drops a session's events up to a sequence, except from the first event of a turn that has not ended on.
-
-    Returns:
-        The sequence up to which it could drop them, and their bytes.
-    """
-    few = db.dialect.hint("turns_unfinished")
-    [(kept_from,)] = db.rows(f"{_KEPT_FROM} {few} WHERE ended = 0 AND session = ?", (session,))
-    if kept_from is not None:
-        through = min(through, kept_from - 1)
-    last = db.row(
-        "SELECT sequence, position FROM events WHERE session_id = ? AND sequence <= ? ORDER BY sequence DESC LIMIT 1",
-        (session_id, through),
-    )
-    size = 0
-    if last is not None:
-        gone = "FROM events WHERE session_id = ? AND sequence <= ?"
-        [(size,)] = db.rows(f"SELECT coalesce(sum(length(facts)), 0) {gone}", (session_id, through))
-        db.run(f"DELETE {gone}", (session_id, through))
-        greatest = db.dialect.greatest
-        db.run(
-            f"UPDATE sessions SET pruned_through = {greatest}(pruned_through, ?),"
-            f" pruned_position = {greatest}(pruned_position, ?),"
-            " stored_bytes = stored_bytes - ? WHERE id = ?",
-            (*last, size, session),
-        )
-    return through, size

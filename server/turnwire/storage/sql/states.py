@@ -1,4 +1,4 @@
-"""Whole sessions as statements: an import begins, is published or joins; a session is removed step by step."""
+"""Whole sessions as statements: an import begins, is published or joins; a session loses events, and is removed."""
 
 from collections.abc import Iterable
 from contextlib import closing
@@ -18,7 +18,14 @@ STEP_BYTES = 512 * 1024
 
 
 def former(db: Database, tenant: str, session_id: str, joins: str) -> tuple[int, int, int | None]:
-    """Returns the initial state of an imported session; see `turnwire.storage.units.Engine.former`."""
+    """Returns what an imported session begins with.
+
+    These are the last sequence of an earlier session of its id, the bytes of its events that are left, and the number
+    of the session that it is to join.
+
+    Raises:
+        IdTaken: an event of another tenant's session of that id is left.
+    """
     [(last, kept_bytes, owner)] = db.rows(
         "SELECT coalesce(max(sequence), 0), coalesce(sum(length(facts)), 0), coalesce(max(nullif(tenant, ?)), '')"
         " FROM events WHERE session_id = ?",
@@ -177,3 +184,35 @@ _REMOVE_EVENTS = (
     "DELETE FROM events WHERE position IN"
     " (SELECT position FROM events WHERE session_id = ? AND sequence <= ? ORDER BY sequence LIMIT ?)"
 )
+
+_KEPT_FROM = "SELECT min(coalesce(nullif(first_sequence, 0), start_sequence)) FROM turns"
+"""The first event of the turns that have not ended, which are few. 0 keeps everything, because it is unknown."""
+
+
+def prune(db: Database, session: int, session_id: str, through: int) -> tuple[int, int]:
+    """Drops a session's events up to a sequence, except from the first event of a turn that has not ended on.
+
+    Returns:
+        The sequence up to which it could drop them, and their bytes.
+    """
+    few = db.dialect.hint("turns_unfinished")
+    [(kept_from,)] = db.rows(f"{_KEPT_FROM} {few} WHERE ended = 0 AND session = ?", (session,))
+    if kept_from is not None:
+        through = min(through, kept_from - 1)
+    last = db.row(
+        "SELECT sequence, position FROM events WHERE session_id = ? AND sequence <= ? ORDER BY sequence DESC LIMIT 1",
+        (session_id, through),
+    )
+    size = 0
+    if last is not None:
+        gone = "FROM events WHERE session_id = ? AND sequence <= ?"
+        [(size,)] = db.rows(f"SELECT coalesce(sum(length(facts)), 0) {gone}", (session_id, through))
+        db.run(f"DELETE {gone}", (session_id, through))
+        greatest = db.dialect.greatest
+        db.run(
+            f"UPDATE sessions SET pruned_through = {greatest}(pruned_through, ?),"
+            f" pruned_position = {greatest}(pruned_position, ?),"
+            " stored_bytes = stored_bytes - ? WHERE id = ?",
+            (*last, size, session),
+        )
+    return through, size

@@ -47,7 +47,6 @@ def configure_logging(
     """
     stream = sys.stderr if output is None else output
     shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
         _add_trace,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),

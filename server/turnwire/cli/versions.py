@@ -11,7 +11,6 @@ from turnwire.storage.sqlite.schema import MIGRATIONS
 PACKAGES = (
     "grpcio",
     "protobuf",
-    "aiosqlite",
     "openai",
     "anthropic",
     "prometheus-client",

@@ -53,7 +53,6 @@ def test_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         "anthropic",
         "httpx2",
         "httpcore2.http11",
-        "aiosqlite",
         "grpc._cython",
         "asyncio",
     ],

@@ -15,26 +15,13 @@ from turnwire.domain.errors import StorageError, StorageSchemaTooNew
 from turnwire.ports.identity.token_book import TokenRecord
 from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.schema import TOKENS
 from turnwire.storage.sql.tokens import SqlTokens
 from turnwire.storage.sqlite import connection as connections
 from turnwire.storage.sqlite.connection import connected
 from turnwire.storage.sqlite.database import SqliteDatabase
 
 _SCHEMA_VERSION = 1
-
-_SCHEMA = """
-CREATE TABLE tokens (
-    token_id TEXT PRIMARY KEY,
-    token_hash BLOB NOT NULL UNIQUE,
-    tenant TEXT NOT NULL,
-    subject TEXT NOT NULL,
-    role TEXT NOT NULL,
-    created_at_ms INTEGER NOT NULL,
-    expires_at_ms INTEGER,
-    last_used_at_ms INTEGER,
-    revoked_at_ms INTEGER
-) STRICT, WITHOUT ROWID
-"""
 
 
 class TokenFile(SqlTokens):
@@ -128,7 +115,7 @@ def _prepare(db: SqliteDatabase) -> None:
         return
     with db.transaction():
         if _schema_version(db) == 0:
-            db.run(_SCHEMA)
+            db.run(TOKENS)
             db.run(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
 

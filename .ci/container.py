@@ -24,11 +24,11 @@ from pathlib import Path
 from namespaces import bind, enter_mount_namespace, own_network
 
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "proc", "dev/null", "dev/zero", "dev/urandom")
-"""What a stage takes from this machine; the rest of it is not there."""
+"""Folders and devices of this machine that a stage sees; no others are there."""
 WORK = Path("/run/turnwire-build")
 """In the memory of this namespace: nothing has to be deleted afterwards, least of all below what is mounted here."""
 IMAGE = "python@sha256:" + "0" * 64
-"""What the build is told. The folder stands for it."""
+"""Name that the build is given. The folder stands for it."""
 TEXTS = {"USER": "user", "WORKDIR": "folder", "STOPSIGNAL": "stop_signal"}
 LISTS = {"ENTRYPOINT": "entrypoint", "CMD": "command"}
 """Instructions that set one fact of a stage."""

@@ -35,7 +35,7 @@ CONNECTION = {
     "TURNWIRE_CA": "/etc/turnwire/tls/tls.crt",
     "TURNWIRE_TOKEN_FILE": "/root/turnwire.token",
 }
-"""What the page exports once the server has TLS and tokens."""
+"""Variables that the page exports once the server has TLS and tokens."""
 START_SECONDS = 60
 STOP_SECONDS = 30
 

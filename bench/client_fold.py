@@ -1,4 +1,4 @@
-"""How many events a second the Python client folds: one long answer, as clients/vectors/README.md describes it."""
+"""Events a second that the Python client folds: one long answer, as clients/vectors/README.md describes it."""
 
 import time
 from collections.abc import Iterator

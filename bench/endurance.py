@@ -39,7 +39,7 @@ _MOMENT = re.compile(rb"@(\d+)@")
 
 @dataclass
 class Seen:
-    """What the watchers have seen in one period."""
+    """Observations of the watchers in one period."""
 
     milliseconds: list[float] = field(default_factory=list)
     """From the provider's socket to the watcher, one for each delta."""

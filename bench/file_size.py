@@ -1,4 +1,4 @@
-"""How many bytes of the file a byte of text costs, and what upkeep of the file costs others."""
+"""Bytes of the file for each byte of text, and what upkeep of the file costs others."""
 
 import asyncio
 import itertools

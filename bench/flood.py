@@ -1,4 +1,4 @@
-"""What others feel while one provider sends as fast as it can."""
+"""The wait of others while one provider sends as fast as it can."""
 
 import asyncio
 import time

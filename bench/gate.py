@@ -1,4 +1,4 @@
-"""What the gate costs: authentication, role, rate and counting, and how a tenant at its quota weighs on its neighbour.
+"""Cost of the gate: authentication, role, rate and counting, and how a tenant at its quota weighs on its neighbour.
 
 - price: processor time of the server for a unary call (GetSession) with a token and a rate. The ceiling is the same
   server without authentication and quotas, in turns with the first one.

@@ -1,4 +1,4 @@
-"""What grows with the size of a file: the cost of a message, of a start, and of a page of a list."""
+"""Growth with the size of a file: the cost of a message, of a start, and of a page of a list."""
 
 import asyncio
 import itertools
@@ -32,9 +32,9 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 PER_TRANSACTION = 1000
 ROUNDS = 3
 WANTED_START = 0.5
-"""Of an empty start: a start with many sessions takes at most twice as long."""
+"""Share of an empty start: one with many sessions takes at most twice as long."""
 WANTED_MESSAGE = 0.8
-"""Of a message in a small file or session: flat, but for the depth of indexes and the noise."""
+"""Share of a message in a small file or session: flat, but for the depth of indexes and the noise."""
 
 
 async def measure(folder: Path, quick: bool) -> None:

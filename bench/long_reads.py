@@ -1,4 +1,4 @@
-"""What others feel while somebody reads much at once, and while somebody sends a large file."""
+"""The wait of others while somebody reads much at once, and while somebody sends a large file."""
 
 import asyncio
 import time

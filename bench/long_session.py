@@ -33,7 +33,7 @@ from turnwire.ports.commit import Commit, PutMessage, PutSession
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
 WANTED_MS = {100: 8.0, 1_000: 8.0, 10_000: 30.0}
-"""Of SendMessage until the provider has the request, by the messages of the session."""
+"""Time from SendMessage until the provider has the request, by the messages of the session."""
 
 NEIGHBOUR_DELTA_MS, NEIGHBOUR_READ_MS = 10.0, 30.0
 
@@ -41,7 +41,7 @@ EXPLAINED = 100_000
 RESULTS = 1_000
 MANY_TURNS = 200
 MANY_MESSAGES = 500
-"""Of each of these turns' sessions."""
+"""Messages of each session that has these turns."""
 
 _MOMENT = re.compile(rb"@(\d+)@")
 

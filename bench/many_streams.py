@@ -13,7 +13,7 @@ from bench.loop import run
 from bench.model_provider import END, delta, first
 
 SLOTS = 10
-"""Of a period, so that not all streams have their deltas in the same moment."""
+"""Parts of a period, so that not all streams have their deltas in the same moment."""
 FULL_BYTES = 2**16
 
 _HEADERS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"

@@ -43,14 +43,14 @@ _MOMENT = re.compile(rb"@(\d+)@")
 
 @dataclass
 class Felt:
-    """What the neighbour has measured: milliseconds, in the order of their starts."""
+    """Waits of the neighbour in milliseconds, in the order of their starts."""
 
     deltas: list[float] = field(default_factory=list)
     """From the provider's socket to the watcher."""
     reads: list[float] = field(default_factory=list)
-    """Of GetSession."""
+    """Calls of GetSession."""
     writes: list[float] = field(default_factory=list)
-    """Of AppendMessage."""
+    """Calls of AppendMessage."""
     came: list[float] = field(default_factory=list)
     """When deltas came: milliseconds of a clock."""
     failures: dict[str, int] = field(default_factory=dict)

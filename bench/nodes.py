@@ -1,4 +1,4 @@
-"""What several nodes on one PostgreSQL carry, beside one server, a file, and bare inserts; one table at the end.
+"""Load that several nodes on one PostgreSQL carry, beside one server, a file, and bare inserts; one table at the end.
 
 All setups have the same callers: connections to the nodes in turns, each with sessions of its own. The callers, the
 nodes and PostgreSQL share the processors, so more nodes are faster only where there are processors for them.
@@ -26,7 +26,7 @@ from opencode.session.session_pb2 import GetSessionRequest
 from tests.support.postgres import PostgresServer, binaries
 
 CONNECTIONS = 6
-"""Of the callers; more than nodes, because the system divides them among processes by chance."""
+"""Connections of the callers; more than nodes, because the system divides them among processes by chance."""
 
 READ_MESSAGES = 200
 STREAMS = 12

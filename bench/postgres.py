@@ -1,4 +1,4 @@
-"""What PostgreSQL costs beside a file: two servers in turns, and bare inserts of the rows that one of them stored."""
+"""Cost of PostgreSQL beside a file: two servers in turns, and bare inserts of the rows that one of them stored."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from turnwire.storage.rows import Row
 from turnwire.storage.sql.changes import Insert
 
 TARGET = 0.7
-"""Of what a file takes, answered to the end."""
+"""Share of the messages that a file takes, answered to the end."""
 
 SETTINGS = {"listen_addresses": "", "shared_buffers": "128MB"}
 """Everything else is PostgreSQL's default: each commit waits for the disk."""

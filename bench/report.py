@@ -24,7 +24,7 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """How close the value is to its ceiling: 1 is as good as the ceiling, in either direction of the unit."""
+        """Share of the ceiling that the value reaches: 1 is as good, in either direction of the unit."""
         if self.ceiling is None or not self.value or not self.ceiling:
             return None
         return self.ceiling / self.value if self.lower_is_better else self.value / self.ceiling
@@ -61,7 +61,7 @@ class Row:
 
 
 class _Run:
-    """What one run of the benchmark has shown."""
+    """Measurements of one run of the benchmark."""
 
     def __init__(self) -> None:
         self.measurement = ""

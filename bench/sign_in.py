@@ -1,4 +1,4 @@
-"""What a neighbour waits while an attacker sends wrong tokens.
+"""The wait of a neighbour while an attacker sends wrong tokens.
 
 The neighbour lists its sessions, one call after the other, with a token that the server knows. The attacker is a
 process of its own with 1,000 calls under way and 20,000 tokens. The ceiling is the bare server under the same attack,

@@ -1,4 +1,4 @@
-"""How long calls to the sessions of a node take when it dies, hangs or ends."""
+"""Duration of calls to the sessions of a node that dies, hangs or ends."""
 
 import asyncio
 import itertools

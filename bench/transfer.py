@@ -1,4 +1,4 @@
-"""How long whole sessions take to come in and to go out, and what that costs in memory and for others."""
+"""Duration of an import and an export of whole sessions, and their cost in memory and for others."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""What a turn costs in a database of PostgreSQL: rows, bytes on the disk, bytes of the log."""
+"""Cost of a turn in a database of PostgreSQL: rows, bytes on the disk, bytes of the log."""
 
 import asyncio
 import itertools

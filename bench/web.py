@@ -1,4 +1,4 @@
-"""What the web listener costs beside gRPC, on one server: a call by Connect with protobuf, and the way of a delta.
+"""Cost of the web listener beside gRPC, on one server: a call by Connect with protobuf, and the way of a delta.
 
 The client of Connect is a bare one on sockets, so that the listener is measured and not a library. Both clients call in
 turns, and read the same deltas at the same time. The ceiling is gRPC.
@@ -24,7 +24,7 @@ MOST_OF_GRPC = 1 / 1.5
 """A call by Connect takes at most one and a half times that of gRPC."""
 
 WANTED_MORE_MS = 2.0
-"""What a delta by a web stream may take longer than by gRPC, at p50."""
+"""Further time that a delta by a web stream may take, at p50."""
 
 _GET = "/opencode.session.SessionService/GetSession"
 _WATCH = "/opencode.event.EventService/WatchEvents"

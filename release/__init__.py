@@ -1,1 +1,1 @@
-"""What a release consists of: pinned requirements, wheel, sources and bill of materials. `make build` runs it."""
+"""Parts of a release: pinned requirements, wheel, sources and bill of materials. `make build` runs it."""

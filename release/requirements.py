@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 CLIENT = ROOT / "clients/python"
 """The client, which the server needs and no index has: its own requirements are those of the server too."""
 ADAPTERS = ROOT / "adapters"
-"""What serves other systems' clients: it needs the client too, and nothing of the server."""
+"""The package that serves other systems' clients: it needs the client too, and nothing of the server."""
 FILES = (
     "requirements.txt",
     "requirements-dev.txt",
@@ -33,7 +33,7 @@ FILES = (
 )
 """In the order in which `make lock` writes them; a later one takes its versions from an earlier one."""
 ADAPTERS_FILE = "requirements-adapters.txt"
-"""What the adapters need, in the versions of the others."""
+"""Requirements of the adapters, in the versions of the others."""
 
 _STAMP = "# pyproject.toml: "
 

@@ -27,7 +27,7 @@ _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 
 
 class _Row(NamedTuple):
-    """What one attack did."""
+    """Outcome of one attack."""
 
     attack: Attack
     felt: Felt

@@ -1,4 +1,4 @@
-"""What an attack is."""
+"""Attacks: a row of the table, what it needs, and what it observes."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
 
 class Seen:
-    """What the server did to an attack."""
+    """Reactions of the server to an attack."""
 
     def __init__(self) -> None:
         """Nothing yet."""
@@ -45,7 +45,7 @@ class Seen:
 
 
 class Prepared(NamedTuple):
-    """What a server needs before it starts."""
+    """Configuration of a server, and the credential of its neighbour."""
 
     toml: str = ""
     """Its configuration."""
@@ -63,13 +63,13 @@ class Attack(NamedTuple):
 
     name: str
     how: str
-    """How the limit is reached."""
+    """The way to reach the limit."""
     limits: tuple[str, ...]
     """Refusals name one of these; empty where nothing is refused within the time of the attack."""
     refused: str
-    """What is refused, or how it is bounded without a refusal."""
+    """The calls that are refused, or the bound that needs no refusal."""
     run: Callable[[Target, Seen], Awaitable[None]]
     prepare: Callable[[Path], Prepared] = nothing
     """Prepares the server, in an empty folder."""
     seconds: float = 2.0
-    """How long it lasts at least; longer until it is refused by one of its limits."""
+    """Least duration; it lasts longer until one of its limits refuses it."""

@@ -21,16 +21,16 @@ from bench.child import ROOT
 from bench.loop import run
 
 MEMORY_BYTES = 6 * 2**30
-"""Of addresses: an attack that fills memory fills its own first."""
+"""Limit of the attacker's address space: an attack that fills memory fills its own first."""
 
 FAILED = "an attack that has failed"
 """Stands among the limits of an attack that could not be carried out."""
 
 LONGEST_SECONDS = 30.0
-"""How long an attack goes on that has not been refused yet: on a busy machine it takes longer to reach its limit."""
+"""Longest duration of an attack that has not been refused yet: a busy machine takes longer to reach a limit."""
 
 GRACE_SECONDS = 30.0
-"""How long an attack may take to end."""
+"""Time that an attack may take to end."""
 
 
 class Attacker:

@@ -24,7 +24,7 @@ _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel
 
 
 class Services:
-    """What is called, on one connection. Each call that is refused tells the limit."""
+    """Methods to call, on one connection. Each call that is refused tells the limit."""
 
     def __init__(self, channel: grpc.aio.Channel, seen: Seen | None) -> None:
         """Takes an open channel."""

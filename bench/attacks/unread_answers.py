@@ -20,7 +20,7 @@ _SMALL_WINDOW = (4).to_bytes(2, "big") + (16).to_bytes(4, "big")
 """Settings: the server may send 16 bytes on a stream. A refusal needs them: gRPC sends an empty message before it."""
 
 _DETAILS = re.compile(rb'"value":"([^"]*)"')
-"""Of an error of Connect."""
+"""Finds the details of an error of Connect."""
 
 
 async def _unread(target: Target, seen: Seen, path: str, body: bytes, connections: int, streams: int) -> None:

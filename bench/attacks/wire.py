@@ -68,7 +68,7 @@ class Wire:
         self.initial_window = 65_535
         self.max_streams = 2**31
         self._first = asyncio.Lock()
-        """Of the stream whose turn it is when the window of the connection grows."""
+        """Held by the stream whose turn it is when the window of the connection grows."""
         self.moved = asyncio.Event()
         """Set when a window has grown, and when a stream or the connection has ended."""
         self.is_closed = False
@@ -76,11 +76,11 @@ class Wire:
         """The code of GOAWAY."""
         self.resets = 0
         self.ended = 0
-        """How many streams the server has ended or reset."""
+        """Number of streams that the server has ended or reset."""
         self.gone = set[int]()
-        """Which ones."""
+        """Their ids."""
         self._ends: dict[int, asyncio.Future[None]] = {}
-        """What waits for the end of a stream."""
+        """Resolved at the end of a stream, by its id."""
 
     async def send(self, data: bytes) -> None:
         """Writes; returns when there is room for more. Raises ConnectionError."""

@@ -7,8 +7,8 @@ _INTRODUCTION = """\
 
 `make generate` writes this page. [Observe](../operate/observe.md#metrics) explains how to read them.
 
-A series appears with its first value. A histogram `NAME` has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. The
-label `tenant` is there only with `metrics.by_tenant`. prometheus-client adds those of the process (`process_…`).
+A series appears with its first value. The label `tenant` is there only with `metrics.by_tenant`. prometheus-client adds
+those of the process (`process_…`).
 
 """
 

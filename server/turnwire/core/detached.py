@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from turnwire.event_loop.errors import retrieve
+
 T = TypeVar("T")
 
 
@@ -31,5 +33,4 @@ class DetachedTasks:
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it when the caller is gone
+        retrieve(task)

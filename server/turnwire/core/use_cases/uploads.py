@@ -10,6 +10,7 @@ from turnwire.core.intake.requests import NamedRequests, NewUpload, Receipt, rec
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, ShuttingDown, StorageError, StoredFileNotFound
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.principal import Principal
+from turnwire.event_loop.errors import retrieve
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
@@ -149,8 +150,7 @@ class Uploads:
 
     def _complete_ended(self, key: tuple[str, str], task: asyncio.Task[Upload]) -> None:
         del self._completing[key]
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it when all callers are gone
+        retrieve(task)
 
     async def _complete(self, upload: Upload) -> Upload:
         digest = hashlib.sha256()

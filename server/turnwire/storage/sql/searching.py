@@ -16,6 +16,7 @@ from turnwire.domain.searching.hits import MAX_CANDIDATES, MAX_RANKED, Search, S
 from turnwire.domain.searching.queries import Query, Term
 from turnwire.domain.searching.snippets import snippet
 from turnwire.domain.searching.words import tokens
+from turnwire.event_loop.errors import retrieve
 from turnwire.storage.rows import Row, microseconds
 from turnwire.storage.sql.columns import session_row
 from turnwire.storage.sql.connection import Connection
@@ -98,7 +99,7 @@ class Searches:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             one.is_wanted = False
-            task.add_done_callback(_look_at)
+            task.add_done_callback(retrieve)
             raise
 
     def _finish(self, tenant: str) -> None:
@@ -124,12 +125,6 @@ class _Search:
                 return find(db, *self._what)
         except Interrupted:
             raise SearchTooCostly(self._max_seconds) from None
-
-
-def _look_at(task: asyncio.Task[SearchPage]) -> None:
-    """Retrieves the result of a search that is no longer awaited, so that asyncio does not report its error."""
-    if not task.cancelled():
-        task.exception()
 
 
 def find(db: Database, tenant: str, search: Search, place: bytes, size: int) -> SearchPage:

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from turnwire.domain.conversation.questions import QuestionReply
+from turnwire.event_loop.errors import retrieve
 from turnwire.ports.tools import Ask, NewQuestion, QuestionRefused
 
 T = TypeVar("T")
@@ -97,7 +98,7 @@ class RunningCall:
             self._end()
             for waiting in (task, *self._asking):
                 waiting.cancel()  # the call's cancellation notifies the server, which may take a moment
-            task.add_done_callback(_forget)
+            task.add_done_callback(retrieve)
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[None]:
@@ -124,8 +125,3 @@ class RunningCall:
 
     async def _answered(self, question: NewQuestion) -> QuestionReply:
         return await self._ask(question)
-
-
-def _forget(task: "asyncio.Task[Any]") -> None:
-    if not task.cancelled():
-        task.exception()

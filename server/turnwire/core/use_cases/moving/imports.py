@@ -24,6 +24,7 @@ from turnwire.domain.errors import (
     UploadNotFound,
 )
 from turnwire.domain.principal import Principal
+from turnwire.event_loop.errors import retrieve
 
 MAX_KEPT = 16
 """Imports that have ended and whose outcome is answered again: a few hundred kilobytes each at most."""
@@ -169,8 +170,7 @@ class Imports:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
-        if not task.cancelled():
-            task.exception()
+        retrieve(task)
         ended = [key for key, one in self._imports.items() if one.progress.has_ended]
         for key in ended[: max(0, len(ended) - MAX_KEPT)]:
             del self._imports[key]

@@ -22,6 +22,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.conversation.titles import first_words
 from turnwire.domain.shards import id_beside
+from turnwire.event_loop.errors import retrieve
 from turnwire.ports.commit import (
     Change,
     Commit,
@@ -75,7 +76,7 @@ class SessionInParts:
         first = () if self._is_begun else (PutSession(own, self._joins),)
         self._is_begun = True
         self._storing = self._commit(Work((*first, *changes)) + self._quotas)
-        self._storing.add_done_callback(_retrieve)
+        self._storing.add_done_callback(retrieve)
 
     async def stored(self) -> None:
         """Returns when all that was put is durable. Raises what `put` raises."""
@@ -127,7 +128,7 @@ class SessionInParts:
 
     def _remove(self) -> "Future[Committed]":
         removing = self._commit(Work((RemoveSession(),)))
-        removing.add_done_callback(_retrieve)
+        removing.add_done_callback(retrieve)
         return removing
 
     def _commit(self, work: Work) -> "Future[Committed]":
@@ -141,12 +142,6 @@ class SessionInParts:
                 events=work.events,
             )
         )
-
-
-def _retrieve(storing: "Future[Committed]") -> None:
-    """Retrieves the error of a part, so that asyncio does not log it when the part is no longer awaited."""
-    if not storing.cancelled():
-        storing.exception()
 
 
 def changes_of(batch: list[Record | ImportProblem], identities: Identities, available: set[str]) -> list[Change]:

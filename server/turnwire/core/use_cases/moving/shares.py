@@ -22,6 +22,7 @@ from turnwire.core.use_cases.moving.formats import Formats
 from turnwire.domain.errors import ShuttingDown
 from turnwire.domain.principal import Principal
 from turnwire.domain.shards import SHARDS, shard_of
+from turnwire.event_loop.errors import retrieve
 
 REPORTED_AT_ONCE = 500
 """Maximum sessions in one report."""
@@ -224,8 +225,7 @@ class Shares:
             await bringing.bring(archive, running.note, share.candidates)
 
     def _done(self, tenant: str, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            task.exception()
+        retrieve(task)
         running = self._running.get(tenant)
         if running is not None and running.task is task:
             del self._running[tenant]

@@ -8,6 +8,7 @@ loopback interface, or behind TLS on both sides.
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -212,12 +213,12 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
         """Returns what handles a method."""
         if (stream := self._streams.get(handler_call_details.method)) is not None:
-            return grpc.unary_stream_rpc_method_handler(_streaming(handler_call_details.method, stream))
+            return grpc.unary_stream_rpc_method_handler(_handler(handler_call_details.method, stream))
         method = self._methods.get(handler_call_details.method)
         if isinstance(method, UnaryMethod):
             return grpc.unary_unary_rpc_method_handler(self._unary(method))
         if isinstance(method, StreamingMethod):
-            return grpc.unary_stream_rpc_method_handler(self._stream(method))
+            return grpc.unary_stream_rpc_method_handler(_handler(method.name, partial(self._answers, method)))
         return None
 
     def _unary(self, method: UnaryMethod) -> Callable[[bytes, Any], Awaitable[bytes]]:
@@ -232,25 +233,18 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
         return handle
 
-    def _stream(self, method: StreamingMethod) -> Callable[[bytes, Any], Awaitable[None]]:
-        async def handle(data: bytes, context: Any) -> None:
-            try:
-                principal = _principal(context)
-                request = self._request(method, principal, data)
-                answers = method.run(principal, request)
-                del data
-                async with contextlib.aclosing(answers):
-                    with _told_apart(method.name, request):
-                        first = await anext(answers, None)
-                    del request
-                    if first is not None:
-                        await _send(context, first)
-                    async for answer in answers:
-                        await _send(context, answer)
-            except Exception as error:
-                _end(method.name, context, error)
-
-        return handle
+    async def _answers(self, method: StreamingMethod, principal: Principal, data: bytes) -> AsyncGenerator[Answer]:
+        request = self._request(method, principal, data)
+        answers = method.run(principal, request)
+        del data
+        async with contextlib.aclosing(answers):
+            with _told_apart(method.name, request):
+                first = await anext(answers, None)
+            del request
+            if first is not None:
+                yield first
+            async for answer in answers:
+                yield answer
 
     def _request(self, method: UnaryMethod | StreamingMethod, principal: Principal, data: bytes) -> Any:
         """Returns the request. Raises NotOwner: the session is not of this node."""
@@ -261,10 +255,10 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         return request
 
 
-def _streaming(
-    name: str, stream: Callable[[Principal, bytes], AsyncGenerator[bytes]]
+def _handler(
+    name: str, stream: Callable[[Principal, bytes], AsyncGenerator[Answer] | AsyncGenerator[bytes]]
 ) -> Callable[[bytes, Any], Awaitable[None]]:
-    """Returns what handles a method of nodes alone."""
+    """Returns what handles a method with many answers."""
 
     async def handle(data: bytes, context: Any) -> None:
         try:
@@ -272,7 +266,7 @@ def _streaming(
             del data
             async with contextlib.aclosing(answers):
                 async for answer in answers:
-                    await context.write(answer)
+                    await _send(context, answer)
         except Exception as error:
             _end(name, context, error)
 
@@ -294,7 +288,7 @@ async def _send(context: Any, answer: Any) -> None:
     if answer is STREAM_OPEN:
         await context.send_initial_metadata(((OPEN, "1"),))
     else:
-        await context.write(_bytes_of(answer))
+        await context.write(answer if isinstance(answer, bytes) else _bytes_of(answer))
 
 
 def _principal(context: Any) -> Principal:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from turnwire.api.admission.abuse import CutOffs
-from turnwire.api.admission.reads import Reads
+from turnwire.api.admission.reads import LENT_SECONDS, Reads
 from turnwire.api.admission.requests import RETRY_AFTER, Requests
 from turnwire.api.admission.sending import Sending
 from turnwire.api.refusals import Refusals
@@ -29,7 +29,7 @@ REFUSE_AFTER_SECONDS = 2.0
 """Time for which memory is critical before new work is refused and requests with slots are spared for a moment only. By
 then the end of the others has helped, or not: it takes some tenths of a second until their memory is free."""
 
-SPARED_SECONDS = 0.1
+SPARED_SECONDS = LENT_SECONDS
 """Age up to which requests are still read then: a small one, such as an abort, has arrived by that time."""
 
 READ_COPIES = 4

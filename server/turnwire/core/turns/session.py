@@ -352,7 +352,7 @@ class SessionTurns:
         leave_trace()  # each turn has its own position in a trace, whichever call started this task
         while isinstance(self.schedule.phase, Running) or await self._begin_next():
             run = self.run
-            if run is None:
+            if run is None or self.schedule.running(run.turn.turn_id) is None:  # else it would be run again and again
                 raise RuntimeError("a turn begins together with its run")
             own_if_unowned(f"turns of {self._tenant}")  # those that resume after a restart
             with turn_span(self._environment.tracer, run.turn) as span:

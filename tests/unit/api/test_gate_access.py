@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.fakes.identity import FakeCaller, KnownCallers
-from turnwire.api.access import Access
+from turnwire.api.gate import Access
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import Principal, Role
 

@@ -63,7 +63,7 @@ class OpenCode:
 
 
 class Listener:
-    """What one stream told."""
+    """Events that one stream told."""
 
     def __init__(self, answer: httpx2.Response) -> None:
         """Takes an answer that streams."""

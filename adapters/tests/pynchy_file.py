@@ -35,10 +35,10 @@ OLD_INSERT = (
     "INSERT OR REPLACE INTO messages (id, chat_jid, sender, sender_name, content, timestamp, is_from_me)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
-"""How a program writes that knows seven columns."""
+"""The write of a program that knows seven columns."""
 
 OLD_SELECT = "SELECT id, chat_jid, sender, sender_name, content, timestamp, is_from_me FROM messages"
-"""How it reads."""
+"""Its read."""
 
 OldRow = tuple[Any, ...]
 

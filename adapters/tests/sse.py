@@ -16,7 +16,7 @@ class Event:
     name: str
     data: Any
     id: str
-    """Of this one or the last one that had one, as an EventSource would send it."""
+    """Id of this event or the last one that had one, as an EventSource would send it."""
 
 
 class Source:

@@ -96,7 +96,7 @@ def test_conversations_follow_each_other() -> None:
 
 
 def test_ids_follow_from_rows() -> None:
-    """So a second import finds what the first has stored, also when rows before have gone."""
+    """A second import finds what the first has stored, also when rows before have gone."""
     nameless = {**_row(3, "user", "c"), "id": None}
     rows = [_row(1, "user", "a"), _row(2, "tool_call", data_json=json.dumps(CALL)), nameless]
     _, messages, _ = _one(_read(rows))
@@ -292,7 +292,7 @@ def test_both_spellings_of_a_call_are_read() -> None:
 
 
 def test_a_second_result_of_a_call_stays_a_message() -> None:
-    """So does one of an unknown call."""
+    """A result of an unknown call does, too."""
     result = {"tool_call_id": "c1", "output": "no", "success": False}
     rows = [_row(1, "tool_call", data=CALL), _row(2, "tool", data=result), _row(3, "tool_result", data=result)]
     _, messages, _ = _one(_read(rows))

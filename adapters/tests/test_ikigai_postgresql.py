@@ -20,7 +20,7 @@ CREATE TABLE messages (id BIGSERIAL PRIMARY KEY, session_id BIGINT NOT NULL, age
 """As ikigai makes it."""
 
 ODD = 'a\\b "c"\n\td, \u0001\u0002 \\. 日本語 \U0001f600'
-"""What a command that escapes too much or too little would change."""
+"""Text that a command would change which escapes too much or too little."""
 
 ROWS: list[tuple[int, str, str | None, dict[str, Any] | None]] = [
     (2, "user", "of the second session", None),

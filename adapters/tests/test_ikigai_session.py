@@ -108,7 +108,7 @@ BLOCKS = [
     ("assistant", {"type": "text", "text": "There is a.py."}),
     ("user", {"type": "text", "text": "Thanks."}),
 ]
-"""What the model gets of the rows: each block with its role, in order, signatures and errors included."""
+"""Blocks that the model gets of the rows: each one with its role, in order, signatures and errors included."""
 
 
 async def test_rows_are_the_conversation_that_a_model_gets(world: World) -> None:

@@ -219,7 +219,7 @@ VENDORS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", VENDORS)
 def test_json_of_vendors_is_read(name: str) -> None:
-    """What says nothing here is left out; strictly, each of these is refused."""
+    """Keys that say nothing here are left out; strictly, each of these is refused."""
     given, written = VENDORS[name]
     assert message_json(LENIENT.message(given)) == written
     if name != "a refusal":

@@ -387,7 +387,7 @@ async def test_a_long_conversation_is_read_in_pages(opencode: OpenCode) -> None:
 
 
 async def test_a_stream_goes_on_at_the_last_event_id(opencode: OpenCode) -> None:
-    """What happened while the connection was broken is told, once, and what streams as far as it has come."""
+    """All that happened while the connection was broken is told, once, and what streams as far as it has come."""
     session = await opencode.session()
     async with opencode.listening() as first:
         await opencode.send(session, "/rate 20\n/words 30")

@@ -245,7 +245,7 @@ async def killed_and_restarted(server: ServerProcess, tmp_path: Path) -> AsyncIt
 
 
 async def test_a_restart_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Of the list, after a kill."""
+    """The list is the same after a kill."""
     async with beside_a_server(tmp_path) as (server, plue):
         session = await plue.session()
         message = await plue.sent(session, "see\n/tool missing {}\n/step\nthere")

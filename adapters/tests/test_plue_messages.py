@@ -124,7 +124,7 @@ def test_results_are_json_where_tools_write_it() -> None:
 
 
 def test_a_text_cannot_pass_for_json() -> None:
-    """What is written digit by digit is marked with what nobody knows."""
+    """JSON that is written digit by digit is marked with what nobody knows."""
     odd = '"x\\", "parts": []'
     assert _written(_message(pb.Part(text=pb.TextContent(text=odd))))["parts"][0]["content"] == odd
 

@@ -155,7 +155,7 @@ def test_order_is_that_of_time_in_both_formats(tmp_path: Path) -> None:
 
 
 def test_equal_files_give_equal_records(path: Path, tmp_path: Path) -> None:
-    """So a second import finds what the first has stored."""
+    """A second import finds what the first has stored."""
     assert read(path) == read(make_old_file(tmp_path / "again.db"))
 
 

@@ -14,10 +14,10 @@ from adapters.tests.pynchy_file import make_old_file, many_rows, read_as_before,
 MIGRATE = ("migrate", "pynchy", "--verify")
 ARCHIVE = ("import", "pynchy", "--verify", "--to")
 KILLS = min(int(os.environ.get("TURNWIRE_KILLS", "3")), 8)
-"""How often a command is killed before it may end."""
+"""Kills of a command before it may end."""
 
 ROWS = 3_600 * (KILLS + 1)
-"""So many that each kill finds the command further on than the one before: 2,000 rows are a batch."""
+"""Enough that each kill finds the command further on than the one before: 2,000 rows are a batch."""
 
 TYPED = ROWS * 2 // 3
 """Rows whose type the migration changes."""

@@ -66,7 +66,7 @@ def test_a_row_is_a_message_of_its_type(sender: str | None, content: str, type_:
 
 @pytest.mark.parametrize("kind", ["system", "thinking", "tool_use", "tool_result", "result_meta"])
 def test_traces_and_notices_are_of_the_host(kind: str) -> None:
-    """So no model is ever sent them; they keep their text, JSON or not, and their kind."""
+    """No model is ever sent them; they keep their text, JSON or not, and their kind."""
     row = _row(kind, '{"cut in the mid')
     message, _ = message_of(row, RULES, SESSION, AT)
     assert (message["type"], message["parts"][0]["content"]) == ("host", {"type": "text", "text": '{"cut in the mid'})
@@ -86,7 +86,7 @@ def test_traces_and_notices_are_of_the_host(kind: str) -> None:
 )
 @pytest.mark.parametrize("is_migrated", [False, True])
 def test_reclassified_traces_are_reasoning_without_a_seal(kind: str, type_: str, is_migrated: bool) -> None:
-    """Of their true type; no model is sent that either. A file that was migrated so says the same."""
+    """They get their true type; no model is sent that either. A file that was migrated so says the same."""
     stored = {"type_": type_, "metadata": json.dumps({"legacy_kind": kind})} if is_migrated else {}
     rules = RULES if is_migrated else Rules(reclassify=True)
     row = _row(kind, "[]", **stored)

@@ -229,7 +229,7 @@ def test_half_migrated_file_is_finished(path: Path, half: str) -> None:
 
 
 class Stop(Exception):
-    """What ends a migration in a test."""
+    """Ends a migration in a test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -598,7 +598,7 @@ def test_rows_that_a_constraint_forbids_can_be_left_out(path: Path) -> None:
      "UPDATE messages SET content = CAST(content AS BLOB) WHERE id = 'msg-3'"],
 )  # fmt: skip
 def test_verification_notices_each_change(path: Path, change: str) -> None:
-    """Of any old column, also of its type alone."""
+    """A change of any old column counts, also one of its type alone."""
     with opened(path, writable=True) as db:
         before = survey(db, RULES)
         migrate(db, RULES)

@@ -1,4 +1,4 @@
-"""What all adapters share: who may call, the caller's token, limits, logs, health, starts and stops."""
+"""Behaviour that all adapters share: who may call, the caller's token, limits, logs, health, starts and stops."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What nobody foresaw is answered in an adapter's own form, with the id under which the log has it."""
+"""Errors that nobody foresaw are answered in an adapter's own form, with the id under which the log has it."""
 
 import contextlib
 from collections.abc import AsyncIterator

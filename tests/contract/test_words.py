@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "server/turnwire"
 GENERATED = ROOT / "clients/python/src/opencode"
-DOCUMENTED = ("server/turnwire", "adapters/src", "clients/python", "tests/support", "bench", "release")
+DOCUMENTED = ("server/turnwire", "adapters", "clients/python", "tests/support", "bench", "release")
 """Folders whose docstrings are checked."""
 WITHOUT_SUBJECT = re.compile(r"\s*(Of|What|Who|Whose|How|So many|As many)\b")
 

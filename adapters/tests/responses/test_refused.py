@@ -1,4 +1,4 @@
-"""What a refused request leaves: nothing, in a conversation that others use, too."""
+"""Refused requests leave nothing, in a conversation that others use, too."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is refused, with the name of the field; what is not stored, who is asked for rights."""
+"""Refusals, which name the field; responses that are not stored; rights, which the server decides."""
 
 import asyncio
 import base64
@@ -156,7 +156,7 @@ async def test_what_cannot_be_is_refused_by_name(
 async def test_other_calls_refuse_by_name(
     base: str, client: openai.AsyncOpenAI, method: str, path: str, body: Any, param: str
 ) -> None:
-    """What cannot be."""
+    """Fields and values that cannot be are named in `param`."""
     path = path.replace("CONVERSATION", (await client.conversations.create()).id)
     path = path.replace("RESPONSE", (await client.responses.create(model=MODEL, input="Hello")).id)
     async with httpx2.AsyncClient() as http:

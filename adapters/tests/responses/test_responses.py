@@ -67,7 +67,7 @@ async def test_a_stream_has_every_event(client: openai.AsyncOpenAI) -> None:
 
 
 async def test_a_stream_goes_on_from_every_place(client: openai.AsyncOpenAI) -> None:
-    """What follows a place is the same, whoever asks and whenever: the text is there once."""
+    """The rest behind a place is the same, whoever asks and whenever: the text is there once."""
     text = '/reason Hmm\nGrüße 👋 to you\n/tool roll {"sides": 6}'
     stream = await client.responses.create(model=MODEL, input=f"/rate 40\n{text}", tools=[ROLL], stream=True)  # type: ignore[call-overload]
     events = [event async for event in stream]
@@ -295,7 +295,7 @@ async def test_a_function_is_called_when_it_must_be(client: openai.AsyncOpenAI) 
 
 
 async def test_a_large_schema_is_taken(client: openai.AsyncOpenAI) -> None:
-    """Of up to 64 KiB, as that of a tool."""
+    """Schemas of up to 64 KiB are taken, as those of tools."""
     schema = {"type": "object", "properties": {f"field{n}": {"type": "string"} for n in range(1500)}}
     form: Any = {"type": "json_schema", "name": "large", "schema": schema, "strict": False}
     response = await client.responses.create(model=MODEL, input="Hi", text={"format": form})
@@ -371,7 +371,7 @@ async def test_a_response_that_is_over_is_not_cancelled(client: openai.AsyncOpen
 
 
 async def test_input_items_end_where_a_response_without_words_began(client: openai.AsyncOpenAI) -> None:
-    """What came behind it is not its input."""
+    """Messages behind it are not its input."""
     failed = await client.responses.create(model=MODEL, input="/error refused")
     assert failed.output == []
     await client.responses.create(model=MODEL, input="later", previous_response_id=failed.id)

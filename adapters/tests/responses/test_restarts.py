@@ -73,7 +73,7 @@ async def test_an_answer_that_waits_for_its_first_word_is_whole(server: Killable
 
 
 async def test_a_text_that_is_cut_is_there_once(server: Killable) -> None:
-    """What is kept of it comes once and whole at the end, whichever place a client goes on from."""
+    """The part that is kept comes once and whole at the end, whichever place a client goes on from."""
     async with serving(server.process.address, ["responses"]) as base, checked_client(base) as client:
         ask = "/rate 20\n" + " ".join(f"word{n}" for n in range(200))
         stream = await client.responses.create(model=MODEL, input=ask, stream=True)

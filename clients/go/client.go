@@ -20,8 +20,8 @@ import (
 	pb "github.com/turnwire/turnwire/clients/go/opencode"
 )
 
-// Client is a connection to a server. Its fields call the services of the contract; its methods do what takes more than one
-// call. It is safe for concurrent use. Make it with [Dial] and end it with [Client.Close].
+// Client is a connection to a server. Its fields call the services of the contract; its methods do what is asked most. It is
+// safe for concurrent use. Make it with [Dial] and end it with [Client.Close].
 type Client struct {
 	Agents      pb.AgentServiceClient
 	Events      pb.EventServiceClient

@@ -59,6 +59,21 @@ def test_messages_are_appended_and_answered(blocking: BlockingClient) -> None:
     assert [message.turn_id for message in blocking.messages(session_id)] == [started.turn.turn_id] * 2
 
 
+def test_sessions_are_listed_copied_and_taken_back(blocking: BlockingClient) -> None:
+    """As by the client that it is made of; the list can be left at any time."""
+    answer = blocking.ask("Hello")
+    answer.result()
+    assert answer.accepted
+    session_id, message_id = answer.accepted.session_id, answer.accepted.message_id
+    copy = blocking.fork(session_id)
+    assert [session.id for session in blocking.sessions()][:2] == [copy.id, session_id]
+    for session in blocking.sessions(ListSessionsRequest(page_size=1)):
+        assert session.id == copy.id
+        break
+    assert blocking.revert(session_id, message_id).hidden_messages == 2
+    assert [len(blocking.messages(one)) for one in (session_id, copy.id)] == [0, 2]
+
+
 def test_errors_are_those_of_the_client(blocking: BlockingClient) -> None:
     """Calls, watches and answers raise them."""
     with pytest.raises(NotFoundError):

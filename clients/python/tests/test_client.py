@@ -28,6 +28,7 @@ from opencode.session.session_pb2 import (
     DeleteSessionRequest,
     ForkSessionRequest,
     GetSessionRequest,
+    ListSessionsRequest,
 )
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, BUSY_POLICY_STEER
@@ -256,6 +257,20 @@ async def test_any_method_can_be_called(client: Client) -> None:
     copied = await client.call(sessions.ForkSession, ForkSessionRequest(session_id=created.id))
     found = await client.call(sessions.GetSession, GetSessionRequest(session_id=copied.session.id))
     assert found.session.title == "Mine"
+
+
+async def test_sessions_are_listed_copied_and_taken_back(client: Client) -> None:
+    """Without a request of the contract; lists of several pages are read to their end, and with a filter."""
+    accepted = await client.send("One")
+    await client.ask("Two", accepted.session_id)
+    two = (await client.messages(accepted.session_id))[2].message_id
+    whole, part = await client.fork(accepted.session_id), await client.fork(accepted.session_id, accepted.message_id)
+    assert [len(await client.messages(copy.id)) for copy in (whole, part)] == [4, 1]
+    assert (await client.revert(accepted.session_id, two)).hidden_messages == 2
+    assert len(await client.messages(accepted.session_id)) == 2
+    listed = [session.id async for session in client.sessions(ListSessionsRequest(page_size=1))]
+    assert listed[:3] == [accepted.session_id, part.id, whole.id]
+    assert [session async for session in client.sessions(ListSessionsRequest(archived=True))] == []
 
 
 async def test_the_client_knows_the_server(client: Client) -> None:

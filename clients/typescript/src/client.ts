@@ -14,7 +14,13 @@ import {
 } from "./gen/opencode/message/message_pb.js";
 import { type Question, QuestionAction, QuestionService } from "./gen/opencode/question/question_pb.js";
 import { type GetServerInfoResponse, ServerService } from "./gen/opencode/server/server_pb.js";
-import { type CreateSessionRequestSchema, type SessionInfo, SessionService } from "./gen/opencode/session/session_pb.js";
+import {
+  type CreateSessionRequestSchema,
+  type ListSessionsRequestSchema,
+  type RevertSessionResponse,
+  type SessionInfo,
+  SessionService,
+} from "./gen/opencode/session/session_pb.js";
 import { type PermissionRequest, PermissionService, ToolService } from "./gen/opencode/tool/tool_pb.js";
 import { type StartTurnResponse, TurnService } from "./gen/opencode/turn/turn_service_pb.js";
 import { Listeners } from "./listeners.js";
@@ -86,6 +92,39 @@ export class Client {
     options: CallOptions = {},
   ): Promise<SessionInfo> {
     return this.service(SessionService).createSession(session, this.#call(options));
+  }
+
+  /**
+   * Yields the sessions that the filters let through, page by page, the last changed first. One that changes meanwhile may
+   * come twice or not. For a list on a page use `followSessions`.
+   */
+  async *sessions(
+    filters: MessageInitShape<typeof ListSessionsRequestSchema> = {},
+    options: CallOptions = {},
+  ): AsyncGenerator<SessionInfo, void, undefined> {
+    let pageToken = filters.pageToken ?? "";
+    do {
+      const request = { pageSize: 100, ...filters, pageToken };
+      const listed = await this.service(SessionService).listSessions(request, this.#call(options));
+      yield* listed.sessions;
+      pageToken = listed.nextPageToken;
+    } while (pageToken !== "");
+  }
+
+  /** Copies a session with its conversation, all of it or up to and with a message. */
+  async fork(
+    sessionId: string,
+    { throughMessageId = "", ...options }: CallOptions & { throughMessageId?: string } = {},
+  ): Promise<SessionInfo> {
+    const request = { sessionId, throughMessageId };
+    const { session } = await this.service(SessionService).forkSession(request, this.#call(options));
+    return session!;
+  }
+
+  /** Hides a message and all that come after it. `restoreSession` of the service brings them back until the next turn. */
+  revert(sessionId: string, messageId: string, options: CallOptions = {}): Promise<RevertSessionResponse> {
+    const request = { sessionId, beforeMessageId: messageId };
+    return this.service(SessionService).revertSession(request, this.#call(options));
   }
 
   /**

@@ -109,6 +109,27 @@ for (const [name, isThere, connected] of transports) {
       client.close();
     });
 
+    test("sessions are listed, copied and taken back", LIMIT, async () => {
+      const client = connected();
+      const { sessionId, turn } = await client.ask("Hello");
+      const part = await client.fork(sessionId, { throughMessageId: turn.userMessageId });
+      const whole = await client.fork(sessionId);
+      assert.equal((await client.revert(sessionId, turn.userMessageId)).hiddenMessages, 2);
+      const listed: string[] = [];
+      for await (const { id } of client.sessions({ pageSize: 1 })) listed.push(id);
+      assert.deepEqual(
+        [sessionId, part.id, whole.id].filter((id) => !listed.includes(id)),
+        [],
+      );
+      for await (const { id } of client.sessions({ archived: true })) assert.fail(id);
+      const counts: number[] = [];
+      for (const id of [sessionId, part.id, whole.id]) {
+        counts.push((await client.service(MessageService).listMessages({ sessionId: id })).messages.length);
+      }
+      assert.deepEqual(counts, [0, 1, 2]);
+      client.close();
+    });
+
     test("what an agent of one's own stores is shown, and gone on from", LIMIT, async () => {
       const client = connected();
       const { id: sessionId } = await client.createSession();

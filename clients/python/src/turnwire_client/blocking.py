@@ -16,6 +16,7 @@ from opencode.message.content_pb2 import SessionMessage
 from opencode.message.message_pb2 import AbortSessionResponse, AppendMessageResponse, SendMessageResponse
 from opencode.question.question_pb2 import Question
 from opencode.server.server_pb2 import GetServerInfoResponse
+from opencode.session.session_pb2 import ListSessionsRequest, RevertSessionResponse, SessionInfo
 from opencode.tool.tool_pb2 import PermissionRequest
 from opencode.turn.turn_pb2 import Turn
 from opencode.turn.turn_service_pb2 import StartTurnResponse
@@ -353,6 +354,19 @@ class BlockingClient:
     def messages(self, session_id: str) -> list[SessionMessage]:
         """Returns the whole conversation. As `Client.messages`."""
         return self._thread.run(self._client.messages(session_id))
+
+    def sessions(self, request: ListSessionsRequest | None = None) -> Waiting[SessionInfo]:
+        """Returns an iterator of all sessions. As `Client.sessions`."""
+        sessions = self._client.sessions(request)
+        return Waiting(self._thread, sessions, sessions.aclose)
+
+    def fork(self, session_id: str, through_message_id: str = "") -> SessionInfo:
+        """Copies a session. As `Client.fork`."""
+        return self._thread.run(self._client.fork(session_id, through_message_id))
+
+    def revert(self, session_id: str, message_id: str) -> RevertSessionResponse:
+        """Hides a message and all that come after it. As `Client.revert`."""
+        return self._thread.run(self._client.revert(session_id, message_id))
 
     def turn(self, session_id: str, turn_id: str) -> Turn:
         """Returns a turn. As `Client.turn`."""

@@ -44,6 +44,14 @@ from opencode.question.question_pb2 import (
 from opencode.question.question_pb2_grpc import QuestionServiceStub
 from opencode.server.server_pb2 import GetServerInfoRequest, GetServerInfoResponse
 from opencode.server.server_pb2_grpc import ServerServiceStub
+from opencode.session.session_pb2 import (
+    ForkSessionRequest,
+    ListSessionsRequest,
+    RevertSessionRequest,
+    RevertSessionResponse,
+    SessionInfo,
+)
+from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.tool.tool_pb2 import PermissionRequest, PermissionResponse
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub
 from opencode.turn.turn_pb2 import BUSY_POLICY_UNSPECIFIED, BusyPolicy, GenerationOptions, Turn, TurnSettings
@@ -485,6 +493,33 @@ class Client:
         held = Conversation(session_id)
         await Watch(self._channel, self._caller, held).read(held)
         return [*held.messages, *held.waiting]
+
+    async def sessions(self, request: ListSessionsRequest | None = None) -> AsyncGenerator[SessionInfo, None]:
+        """Yields all sessions, page by page, the last changed first. One that changes meanwhile may come twice or not.
+
+        Args:
+            request: Filters and order.
+        """
+        page = ListSessionsRequest(page_size=100)
+        if request is not None:
+            page.MergeFrom(request)
+        while True:
+            listed = await self._caller.call(self.stub(SessionServiceStub).ListSessions, page)
+            for session in listed.sessions:
+                yield session
+            if not listed.next_page_token:
+                return
+            page.page_token = listed.next_page_token
+
+    async def fork(self, session_id: str, through_message_id: str = "") -> SessionInfo:
+        """Copies a session, once, with its conversation up to and with a message; "" copies all of it."""
+        request = ForkSessionRequest(session_id=session_id, through_message_id=through_message_id)
+        return (await self._caller.call(self.stub(SessionServiceStub).ForkSession, request)).session
+
+    async def revert(self, session_id: str, message_id: str) -> RevertSessionResponse:
+        """Hides a message and all that come after it, once. RestoreSession brings them back until the next turn."""
+        request = RevertSessionRequest(session_id=session_id, before_message_id=message_id)
+        return await self._caller.call(self.stub(SessionServiceStub).RevertSession, request)
 
     async def turn(self, session_id: str, turn_id: str) -> Turn:
         """Returns a turn: how far it is, why it ended and what it used."""

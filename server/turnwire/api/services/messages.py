@@ -7,9 +7,7 @@ from opencode.message import message_pb2 as pb
 from turnwire.api.services.turn_events import answered_by, events_of_turn
 from turnwire.api.wire.answers import explanations, messages
 from turnwire.api.wire.codec import end_of_list
-from turnwire.api.wire.long.messages import LONG_CHARACTERS, LongAnswer, text_length, with_messages
-from turnwire.api.wire.long_lists import framed
-from turnwire.api.wire.long_requests import converted
+from turnwire.api.wire.long import LONG_CHARACTERS, LongAnswer, converted, framed, text_length, with_messages
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.messages import (

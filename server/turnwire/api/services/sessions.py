@@ -2,7 +2,7 @@
 
 from opencode.session import session_pb2 as pb
 from turnwire.api.wire.answers import outcomes, sessions
-from turnwire.api.wire.long_lists import framed
+from turnwire.api.wire.long import framed
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.sessions import (

@@ -2,8 +2,7 @@
 
 from opencode.tool import tool_pb2 as pb
 from turnwire.api.wire.answers import tools
-from turnwire.api.wire.long_lists import framed
-from turnwire.api.wire.long_requests import converted
+from turnwire.api.wire.long import converted, framed
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.tools import (
     claim_request,

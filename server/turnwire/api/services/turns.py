@@ -7,9 +7,7 @@ from opencode.turn import turn_service_pb2 as pb
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.services.turn_events import events_of_turn
 from turnwire.api.wire.answers import messages, turns
-from turnwire.api.wire.long.messages import LongAnswer, with_messages
-from turnwire.api.wire.long_lists import framed
-from turnwire.api.wire.long_requests import converted
+from turnwire.api.wire.long import LongAnswer, converted, framed, with_messages
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.turns import (

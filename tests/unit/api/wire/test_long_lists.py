@@ -5,7 +5,7 @@ from collections import Counter
 
 from opencode.session import session_pb2 as pb
 from tests.support.fakes.loop import settled
-from turnwire.api.wire.long_lists import BYTES_AT_ONCE, ELEMENTS_AT_ONCE, framed
+from turnwire.api.wire.long import BYTES_AT_ONCE, ELEMENTS_AT_ONCE, framed
 
 
 async def test_the_bytes_are_those_of_the_whole_list() -> None:

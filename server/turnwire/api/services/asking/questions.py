@@ -2,7 +2,7 @@
 
 from opencode.question import question_pb2 as pb
 from turnwire.api.wire.answers import tools
-from turnwire.api.wire.long_lists import framed
+from turnwire.api.wire.long import framed
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.tools import question_answer
 from turnwire.core.use_cases.asking import Questions

@@ -8,7 +8,7 @@ from opencode.message.content_pb2 import SessionMessage
 from opencode.turn import turn_service_pb2
 from tests.support.fakes.domain_values import make_message, make_part
 from turnwire.api.wire.answers import messages
-from turnwire.api.wire.long.messages import LONG_CHARACTERS, encoded, text_length, with_messages
+from turnwire.api.wire.long import LONG_CHARACTERS, encoded, text_length, with_messages
 from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.conversation.messages import (
     Content,

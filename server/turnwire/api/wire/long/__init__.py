@@ -1,1 +1,0 @@
-"""Answers whose texts are long."""

@@ -3,8 +3,12 @@
 Handlers are made from service descriptors, so a method may return a message or its encoded bytes. For gRPC all of them
 take a stream of requests, which on the wire is the same as one request: so a call begins before its request has come,
 and HTTP/2 holds the request back until the gate asks for it.
+
+gRPC frees a message only when it is read (https://github.com/grpc/grpc, `aio/grpc_aio.pyx.pxi`, 1.85). So each read is
+a task, which continues when it is no longer awaited.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -17,8 +21,11 @@ from turnwire.api.admission.requests import CallerGone
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.grpc.fair_server import when_ended
-from turnwire.api.grpc.reads import read_request
 from turnwire.api.registry import Service
+from turnwire.domain.errors import InvalidRequest
+
+GONE_SECONDS = 0.2
+"""Time within which gRPC tells that a call whose request did not come was ended by its client, or was too large."""
 
 
 def service_handler(service: Service, gate: Gate) -> "grpc.GenericRpcHandler[Any, Any]":
@@ -60,6 +67,20 @@ def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[Any, Conte
             end_with(context, failed)
 
     return handle
+
+
+def read_request(context: Context) -> "asyncio.Task[bytes]":
+    """Reads the request of a call; further ones are ignored. The task raises InvalidRequest: it is missing."""
+    return asyncio.create_task(_request(context))
+
+
+async def _request(context: Context) -> bytes:
+    data: Any = await context.read()
+    if isinstance(data, bytes):
+        return data
+    # also when the client has gone or gRPC has refused the request; both end the call
+    await asyncio.sleep(GONE_SECONDS)
+    raise InvalidRequest.of("request", "is missing")
 
 
 class CallOutlet:

@@ -18,8 +18,7 @@ from turnwire.api.admission.requests import CallerGone
 from turnwire.api.gate import CallFailed, too_long
 from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.grpc.fair_server import when_ended
-from turnwire.api.grpc.handlers import CallOutlet, end_with, to_bytes
-from turnwire.api.grpc.reads import read_request
+from turnwire.api.grpc.handlers import CallOutlet, end_with, read_request, to_bytes
 from turnwire.api.wire.status import status_of
 from turnwire.domain.errors import DomainError, InvalidRequest, TooManyCalls
 

@@ -62,7 +62,7 @@ class _NoMore(Exception):
 
 
 def _next(context: Context) -> "asyncio.Task[bytes]":
-    """Reads the next request; see `grpc.reads`. The task raises _NoMore."""
+    """Reads the next request; see `read_request`. The task raises _NoMore."""
     return asyncio.create_task(_next_request(context))
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from turnwire.api.grpc import reads
-from turnwire.api.grpc.reads import read_request
+from turnwire.api.grpc import handlers
+from turnwire.api.grpc.handlers import read_request
 from turnwire.domain.errors import InvalidRequest
 
 
@@ -32,6 +32,6 @@ async def test_the_request_of_a_call_is_read() -> None:
 
 async def test_a_call_without_a_request_has_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where gRPC has not told meanwhile that its client has left."""
-    monkeypatch.setattr(reads, "GONE_SECONDS", 0.0)
+    monkeypatch.setattr(handlers, "GONE_SECONDS", 0.0)
     with pytest.raises(InvalidRequest):
         await read_request(Call(object()))  # type: ignore[arg-type]

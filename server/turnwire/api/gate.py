@@ -25,7 +25,7 @@ from turnwire.api.admission.requests import CallerGone
 from turnwire.api.admission.responses import Answer, Answers, StreamAnswers, WhenSent
 from turnwire.api.refusals import CANCELLED_LINES_A_SECOND
 from turnwire.api.rights import BEGINS_WORK
-from turnwire.api.services.opening import STREAM_OPEN
+from turnwire.api.services import STREAM_OPEN
 from turnwire.api.wire.status import code_name, internal_status, status_of
 from turnwire.domain.errors import (
     DomainError,

@@ -20,7 +20,7 @@ from turnwire.api.admission.responses import Answer
 from turnwire.api.gate import CallFailed, StreamingMethod, UnaryMethod
 from turnwire.api.grpc.handlers import end_with, to_bytes
 from turnwire.api.registry import Service
-from turnwire.api.services.opening import STREAM_OPEN
+from turnwire.api.services import STREAM_OPEN
 from turnwire.api.wire.status import internal_status, status_of
 from turnwire.cluster.routing import PLACES, Lost, NotOwner, NotReached, can_repeat, key_of
 from turnwire.core.watches.unmade import Unmade

@@ -28,7 +28,7 @@ from turnwire.api.admission.flow import Client
 from turnwire.api.admission.requests import COUNTED_BYTES, MEMORY_OF_BYTE, CallerGone
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, PROMPT_PER_SECOND
-from turnwire.api.services.opening import STREAM_OPEN
+from turnwire.api.services import STREAM_OPEN
 from turnwire.domain.errors import MessageNotFound, QuotaExceeded
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.telemetry.line_limit import LINES_A_SECOND, LineLimit

@@ -16,7 +16,7 @@ from opencode.event import event_pb2
 from opencode.message import message_pb2
 from turnwire.api.gate import CallFailed
 from turnwire.api.registry import Service
-from turnwire.api.services.opening import STREAM_OPEN
+from turnwire.api.services import STREAM_OPEN
 from turnwire.api.wire.status import status_of
 from turnwire.cluster.peers import PRINCIPAL, GrpcPeers, PeerServer
 from turnwire.cluster.routing import Lost, NotOwner, NotReached

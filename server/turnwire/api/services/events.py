@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from opencode.event import event_pb2 as pb
-from turnwire.api.services.opening import STREAM_OPEN
+from turnwire.api.services import STREAM_OPEN
 from turnwire.api.wire.global_events import unmade_event
 from turnwire.api.wire.requests.watches import watch_request
 from turnwire.core.watches.conflated import ConflatedWatches

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from opencode.turn import turn_service_pb2 as pb
-from turnwire.api.services.opening import STREAM_OPEN
+from turnwire.api.services import STREAM_OPEN
 from turnwire.api.services.turn_events import events_of_turn
 from turnwire.api.wire.answers import messages, turns
 from turnwire.api.wire.long import LongAnswer, converted, framed, with_messages

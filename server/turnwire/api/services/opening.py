@@ -1,5 +1,0 @@
-"""The opening of a stream, before it has anything to say."""
-
-STREAM_OPEN = bytes(bytearray(b"stream open"))
-"""Yielded by a stream that may have nothing to say for long: sends the initial metadata, so that a client that waits
-for them knows that it misses nothing from now on. Compared by identity, never sent."""

@@ -17,16 +17,7 @@ from opencode.turn.turn_service_pb2 import (
     RegenerateMessageRequest,
 )
 from opencode.usage.usage_pb2 import USAGE_DIMENSION_SESSION, ListQuotasRequest, QueryUsageRequest
-from tests.support.clients.conversation import (
-    ask,
-    file,
-    messages_of,
-    new_session,
-    text,
-    tool,
-    turn_ended,
-    watching,
-)
+from tests.support.clients.conversation import ask, file, messages_of, new_session, text, tool, turn_ended, watching
 from tests.support.servers.mcp import asker, ready
 from tests.support.servers.running import Client
 

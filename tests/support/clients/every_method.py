@@ -26,11 +26,7 @@ from opencode.message.message_pb2 import (
 )
 from opencode.model.model_pb2 import ModelName
 from opencode.provider.provider_pb2 import GetProvidersRequest
-from opencode.question.question_pb2 import (
-    QUESTION_ACTION_DECLINE,
-    AnswerQuestionRequest,
-    ListQuestionsRequest,
-)
+from opencode.question.question_pb2 import QUESTION_ACTION_DECLINE, AnswerQuestionRequest, ListQuestionsRequest
 from opencode.search.search_pb2 import SEARCH_ORDER_NEWEST, SearchMessagesRequest
 from opencode.server.server_pb2 import GetServerInfoRequest
 from opencode.session.session_pb2 import (
@@ -180,10 +176,7 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     ),
     "question.QuestionService.AnswerQuestion": (
         lambda b: AnswerQuestionRequest(
-            session_id=b.session_id,
-            question_id=b.question_id,
-            action=QUESTION_ACTION_DECLINE,
-            request_id=b.request_id,
+            session_id=b.session_id, question_id=b.question_id, action=QUESTION_ACTION_DECLINE, request_id=b.request_id
         ),
     ),
     "question.QuestionService.ListQuestions": (
@@ -282,10 +275,7 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     ),
     "turn.TurnService.MoveQueuedMessage": (
         lambda b: MoveQueuedMessageRequest(
-            session_id=b.session_id,
-            message_id=b.last_queued_id,
-            before_message_id=b.queued_id,
-            request_id=b.request_id,
+            session_id=b.session_id, message_id=b.last_queued_id, before_message_id=b.queued_id, request_id=b.request_id
         ),
     ),
     "turn.TurnService.RegenerateMessage": (
@@ -328,15 +318,7 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
 
 ID_FIELDS = {
     "question_id",
-    *(
-        "session_id",
-        "session_ids",
-        "message_id",
-        "turn_id",
-        "expected_turn_id",
-        "tool_call_id",
-        "permission_id",
-    ),
+    *("session_id", "session_ids", "message_id", "turn_id", "expected_turn_id", "tool_call_id", "permission_id"),
     *(
         "through_message_id",
         "before_message_id",

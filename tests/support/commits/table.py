@@ -9,12 +9,7 @@ import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from opencode.file.upload_pb2 import CreateUploadRequest, DeleteUploadRequest, GetUploadRequest, WriteUploadRequest
-from opencode.message.content_pb2 import (
-    MESSAGE_TYPE_ASSISTANT,
-    MESSAGE_TYPE_HOST,
-    MESSAGE_TYPE_USER,
-    SessionMessage,
-)
+from opencode.message.content_pb2 import MESSAGE_TYPE_ASSISTANT, MESSAGE_TYPE_HOST, MESSAGE_TYPE_USER, SessionMessage
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
 from opencode.question.question_pb2 import (
     QUESTION_ACTION_ACCEPT,
@@ -36,18 +31,9 @@ from opencode.session.session_pb2 import (
     UpdateDirectoryRequest,
     UpdateSessionRequest,
 )
-from opencode.tool.tool_pb2 import (
-    ListPermissionsRequest,
-    PermissionResponse,
-    ToolResultFile,
-)
+from opencode.tool.tool_pb2 import ListPermissionsRequest, PermissionResponse, ToolResultFile
 from opencode.transfer.transfer_pb2 import IMPORT_OUTCOME_CREATED, IMPORT_OUTCOME_UNCHANGED, ImportSessionsRequest
-from opencode.turn.turn_pb2 import (
-    BUSY_POLICY_INTERRUPT,
-    BUSY_POLICY_QUEUE,
-    BUSY_POLICY_REJECT,
-    BUSY_POLICY_STEER,
-)
+from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE, BUSY_POLICY_REJECT, BUSY_POLICY_STEER
 from opencode.turn.turn_service_pb2 import (
     EditQueuedMessageRequest,
     ListAlternativesRequest,

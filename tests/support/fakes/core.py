@@ -280,12 +280,7 @@ class FakeStore:
         self.on_read()
         last = waiting[-1].event.sequence if waiting else after
         wanted = [s for s in waiting if kinds is None or type(s.event.kind).__name__ in kinds]
-        return EventPage(
-            tuple(s.event for s in wanted),
-            tuple(s.frame for s in wanted),
-            last,
-            self.earliest,
-        )
+        return EventPage(tuple(s.event for s in wanted), tuple(s.frame for s in wanted), last, self.earliest)
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns two events at most; sequences and positions are the same here."""

@@ -1,8 +1,11 @@
 """The event loop as a clock that tests move: nothing waits for time, and no test counts the steps of a task."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def settled() -> None:
@@ -12,6 +15,19 @@ async def settled() -> None:
         await asyncio.sleep(0)
         if not loop._ready:  # type: ignore[attr-defined]  # asyncio has no other way to ask
             return
+
+
+async def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Begins a task, and returns it when the loop has nothing to run."""
+    task = asyncio.create_task(work)
+    await settled()
+    return task
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancels a task, and returns when it has ended."""
+    task.cancel()
+    await asyncio.wait((task,))
 
 
 class _MovedClock:

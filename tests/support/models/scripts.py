@@ -11,11 +11,7 @@ from tests.support.servers.provider import ScriptedReply
 
 APIS = ("openai_chat", "openai_responses", "anthropic")
 
-API_OF_PATH = {
-    "/v1/chat/completions": "openai_chat",
-    "/v1/responses": "openai_responses",
-    "/v1/messages": "anthropic",
-}
+API_OF_PATH = {"/v1/chat/completions": "openai_chat", "/v1/responses": "openai_responses", "/v1/messages": "anthropic"}
 
 CHECKS: Mapping[str, Callable[[dict[str, Any]], list[str]]] = {
     "openai_chat": check_chat,
@@ -191,10 +187,7 @@ def _anthropic(pieces: Iterable[Piece], tokens: Tokens) -> Iterable[bytes]:
                 deltas = []
             case Think(text, seal):
                 block = {"type": "thinking", "thinking": "", "signature": ""}
-                deltas = [
-                    {"type": "thinking_delta", "thinking": text},
-                    {"type": "signature_delta", "signature": seal},
-                ]
+                deltas = [{"type": "thinking_delta", "thinking": text}, {"type": "signature_delta", "signature": seal}]
             case Call(name, arguments, call_id):
                 stop = "tool_use"
                 block = {"type": "tool_use", "id": call_id, "name": name, "input": {}}

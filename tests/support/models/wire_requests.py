@@ -27,9 +27,7 @@ BUILDERS: Mapping[str, Callable[[ProviderRequest, str], PreparedRequest]] = {
 }
 """The APIs and dialects; each takes the request and the id of the provider that is asked."""
 
-normal_run = settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+normal_run = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def body_of(prepared: PreparedRequest) -> Body:

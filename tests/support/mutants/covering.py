@@ -23,16 +23,7 @@ SUITES = {
 }
 """The folders of each suite, the nearest tests first."""
 
-OTHERS = (
-    "chat",
-    "cli",
-    "desktop",
-    "envoy",
-    "migrate",
-    "moving",
-    "operator",
-    "recordings",
-)
+OTHERS = ("chat", "cli", "desktop", "envoy", "migrate", "moving", "operator", "recordings")
 """Names of tests of the real server that cover only modules without mutants."""
 
 OPTIONS = ("-q", "--tb=short", "--no-header", "--assert=plain", "-p", "no:cacheprovider")

@@ -18,12 +18,7 @@ from tests.support.fakes.domain_values import (
     removing,
 )
 from turnwire.api.wire.codec import ProtoCodec
-from turnwire.ports.commit import (
-    Commit,
-    NewEvent,
-    PutFile,
-    PutTurn,
-)
+from turnwire.ports.commit import Commit, NewEvent, PutFile, PutTurn
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Ledger
 from turnwire.storage.sql import uploads

@@ -38,12 +38,7 @@ class SessionFold:
     """State of one session as a client holds it."""
 
     def __init__(
-        self,
-        session_id: str,
-        head: int | None = 0,
-        messages: Iterable[SessionMessage] = (),
-        *,
-        filtered: bool = False,
+        self, session_id: str, head: int | None = 0, messages: Iterable[SessionMessage] = (), *, filtered: bool = False
     ) -> None:
         """Args:
         session_id: The session.

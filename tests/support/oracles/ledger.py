@@ -15,15 +15,7 @@ from opencode.file.upload_pb2 import CreateUploadRequest, GetUploadRequest, Writ
 from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, MESSAGE_STATUS_STREAMING, MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import DISPOSITION_DUPLICATE
 from opencode.session.session_pb2 import CreateSessionRequest, DeleteSessionRequest
-from tests.support.clients.conversation import (
-    ask,
-    messages_of,
-    refused,
-    session_of,
-    turn_ended,
-    watching,
-    words_of,
-)
+from tests.support.clients.conversation import ask, messages_of, refused, session_of, turn_ended, watching, words_of
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.running import Client
 

@@ -6,14 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.fakes.domain_values import (
-    NOW,
-    make_answer,
-    make_message,
-    make_part,
-    make_session,
-    make_turn,
-)
+from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_part, make_session, make_turn
 from tests.support.fakes.foreign_archives import EXAMPLES, as_json, as_lines
 from tests.support.oracles.archives import golden_records
 from tests.support.oracles.golden_history import HISTORY

@@ -45,10 +45,7 @@ def _events() -> Iterator[SessionEvent]:
     for number in range(DELTAS):
         yield SessionEvent(
             part_delta=PartDelta(
-                message_id="msg_1",
-                offset=14 * number,
-                text=f"delta {number:07} ",
-                end_offset=14 * (number + 1),
+                message_id="msg_1", offset=14 * number, text=f"delta {number:07} ", end_offset=14 * (number + 1)
             )
         )
     part.status = PART_STATUS_COMPLETE

@@ -12,7 +12,9 @@ import pytest
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 from google.rpc import error_details_pb2 as details
+from google.rpc.status_pb2 import Status
 from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from opencode.message.message_pb2 import (
     GetMessageRequest,
@@ -23,7 +25,7 @@ from opencode.message.message_pb2 import (
 )
 from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.identity import FakeCaller, KnownCallers, sent, some_load
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, cancelled, elapse, settled
 from turnwire.api.admission.flow import Client
 from turnwire.api.admission.requests import COUNTED_BYTES, MEMORY_OF_BYTE, CallerGone
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
@@ -47,9 +49,7 @@ def somebodys_gate() -> Gate:
 
 
 def one(
-    service: "Service",
-    parse: Callable[[bytes], object] = GetMessageRequest.FromString,
-    least_role: Role = Role.READER,
+    service: "Service", parse: Callable[[bytes], object] = GetMessageRequest.FromString, least_role: Role = Role.READER
 ) -> UnaryMethod:
     """The method of a service with one answer."""
     return UnaryMethod("S.One", least_role, parse, service.one)
@@ -79,20 +79,17 @@ class Listener:
 
 
 class Service:
-    """Answers what it is told to; an exception is raised."""
+    """Answers what it is told to; an exception is raised, and for None there is no answer."""
 
-    def __init__(self, *answers: Message | bytes | BaseException) -> None:
+    def __init__(self, *answers: Message | bytes | BaseException | None) -> None:
         self._answers = answers
         self.principals: list[Principal] = []
-        self.closed = False
+        self.closed = 0
 
     async def one(self, principal: Principal, request: object) -> Message | bytes:
         """Returns the first answer."""
-        self.principals.append(principal)
-        [answer] = self._answers
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        async with contextlib.aclosing(self.many(principal, request)) as answers:
+            return await anext(answers)
 
     async def many(self, principal: Principal, request: object) -> AsyncGenerator[Message | bytes]:
         """Yields the answers."""
@@ -101,9 +98,26 @@ class Service:
             for answer in self._answers:
                 if isinstance(answer, BaseException):
                     raise answer
-                yield answer
+                yield await forever() if answer is None else answer
         finally:
-            self.closed = True
+            self.closed += 1
+
+
+async def forever() -> bytes:
+    """Never ends."""
+    await asyncio.Event().wait()
+    return b""
+
+
+async def failing(service: Service, *, streams: bool) -> tuple[Status, list[EventDict]]:
+    """Returns the error of a call that fails, and the lines about it."""
+    gate = somebodys_gate()
+    with capture_logs() as lines, pytest.raises(CallFailed) as caught:
+        if streams:
+            await gate.stream(many(service), sent(REQUEST), CALLER, Listener())
+        else:
+            await gate.unary(one(service), sent(REQUEST), CALLER)
+    return caught.value.status, lines
 
 
 async def test_a_call_is_carried_out_for_the_principal_and_logged() -> None:
@@ -160,15 +174,8 @@ async def test_callers_without_credentials_have_some_of_the_calls() -> None:
     load = some_load(max_calls=16)
     gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), load)
     method = one(Service(b""), least_role=Role.ANONYMOUS)
-
-    async def never() -> bytes:
-        await asyncio.Event().wait()
-        return b""
-
-    def begin(address: str) -> asyncio.Task[Message | bytes]:
-        return asyncio.create_task(gate.unary(method, never, FakeCaller(address=address)))
-
-    calls = [begin(address) for address in ["192.0.2.8"] * 3 + ["192.0.2.9"] * 2 + ["192.0.2.10"]]
+    callers = [FakeCaller(address=f"192.0.2.{host}") for host in (8, 8, 8, 9, 9, 10)]
+    calls = [asyncio.create_task(gate.unary(method, forever, caller)) for caller in callers]
     await settled()
     assert [call.done() for call in calls] == [False, False, True, False, False, True]
     refused = calls[2].exception()
@@ -180,7 +187,7 @@ async def test_callers_without_credentials_have_some_of_the_calls() -> None:
         call.cancel()
     await settled()
     assert load.calls == 0
-    assert await gate.unary(method, sent(b""), FakeCaller(address="192.0.2.8")) == b""
+    assert await gate.unary(method, sent(b""), callers[0]) == b""
 
 
 async def test_a_large_request_is_in_work_until_its_call_has_ended() -> None:
@@ -197,8 +204,7 @@ async def test_a_large_request_is_in_work_until_its_call_has_ended() -> None:
     gate = Gate(KnownCallers({"Bearer eve": writer}), load)
     for data, counted in ((REQUEST, 0), (LARGE, MEMORY_OF_BYTE * len(LARGE))):
         method = one(Waiting(b""), least_role=Role.WRITER)
-        call = asyncio.create_task(gate.unary(method, sent(data), CALLER))
-        await settled()
+        call = await begun(gate.unary(method, sent(data), CALLER))
         assert load.requests._memory.in_use == counted
         call.cancel()
         await settled()
@@ -211,24 +217,8 @@ async def test_a_large_request_is_in_work_until_its_call_has_ended() -> None:
 
 async def test_what_only_reads_ends_when_its_caller_leaves_however_large_its_request_is() -> None:
     """A stream may have nothing to say for long, and an export or a search may go on for minutes."""
-    load, ended = some_load(), list[str]()
-
-    class Waiting(Service):
-        async def one(self, principal: Principal, request: object) -> Message | bytes:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append("one")
-            return b""
-
-        async def many(self, principal: Principal, request: object) -> AsyncGenerator[Message | bytes]:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append("many")
-            yield b""
-
-    gate, service = Gate(KnownCallers({"Bearer eve": SOMEBODY}), load), Waiting()
+    load, service = some_load(), Service(None)
+    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), load)
     calls = [
         asyncio.create_task(gate.unary(one(service), sent(LARGE), CALLER)),
         asyncio.create_task(gate.stream(many(service), sent(LARGE), CALLER, Listener())),
@@ -238,7 +228,7 @@ async def test_what_only_reads_ends_when_its_caller_leaves_however_large_its_req
     for call in calls:
         call.cancel()
     await settled()
-    assert (load.requests._memory.in_use, sorted(ended), load.calls) == (0, ["many", "one"], 0)
+    assert (load.requests._memory.in_use, service.closed, load.calls) == (0, 2, 0)
     assert [call.cancelled() for call in calls] == [True, True]
 
 
@@ -334,33 +324,22 @@ async def test_a_stream_goes_to_the_outlet() -> None:
     service, caller = Service(STREAM_OPEN, b"1", b"2"), Listener()
     with capture_logs() as lines:
         await somebodys_gate().stream(many(service), sent(REQUEST), CALLER, caller)
-    assert (caller.got, service.principals, service.closed) == (["open", b"1", b"2"], [SOMEBODY], True)
+    assert (caller.got, service.principals, service.closed) == (["open", b"1", b"2"], [SOMEBODY], 1)
     assert [line["code"] for line in lines] == ["OK"]
 
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_an_error_of_the_domain_becomes_its_status(streams: bool) -> None:
     """With its code and reason in the log."""
-    service, gate = Service(MessageNotFound("msg_1")), somebodys_gate()
-    with capture_logs() as lines, pytest.raises(CallFailed) as caught:
-        if streams:
-            await gate.stream(many(service), sent(REQUEST), CALLER, Listener())
-        else:
-            await gate.unary(one(service), sent(REQUEST), CALLER)
-    assert caught.value.status.code == code_pb2.NOT_FOUND
+    status, lines = await failing(Service(MessageNotFound("msg_1")), streams=streams)
+    assert status.code == code_pb2.NOT_FOUND
     assert [(line["code"], line["reason"]) for line in lines] == [("NOT_FOUND", "MESSAGE_NOT_FOUND")]
 
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_an_unforeseen_error_is_told_by_its_id_alone(streams: bool) -> None:
     """The log has the rest, under the same id."""
-    service, gate = Service(KeyError("secret")), somebodys_gate()
-    with capture_logs() as lines, pytest.raises(CallFailed) as caught:
-        if streams:
-            await gate.stream(many(service), sent(REQUEST), CALLER, Listener())
-        else:
-            await gate.unary(one(service), sent(REQUEST), CALLER)
-    status = caught.value.status
+    status, lines = await failing(Service(KeyError("secret")), streams=streams)
     assert status.code == code_pb2.INTERNAL and b"secret" not in status.SerializeToString()
     info = details.RequestInfo()
     assert status.details[1].Unpack(info)
@@ -373,25 +352,17 @@ async def test_a_caller_that_leaves_ends_the_stream() -> None:
     service, caller = Service(b"1", b"2", b"3"), Listener(patience=1)
     with capture_logs() as lines:
         await somebodys_gate().stream(many(service), sent(REQUEST), CALLER, caller)
-    assert (caller.got, service.closed) == ([b"1"], True)
+    assert (caller.got, service.closed) == ([b"1"], 1)
     assert [(line["event"], line["code"]) for line in lines] == [("rpc", "CANCELLED")]
 
 
 async def test_a_cancelled_call_is_logged() -> None:
     """And stays cancelled."""
-    began = asyncio.Event()
-
-    async def waits(principal: Principal, request: object) -> bytes:
-        began.set()
-        await asyncio.Event().wait()
-        return b""
-
-    method = UnaryMethod("S.Waits", Role.READER, GetMessageRequest.FromString, waits)
+    service = Service(None)
     with capture_logs() as lines:
-        call = asyncio.create_task(somebodys_gate().unary(method, sent(REQUEST), CALLER))
-        await began.wait()
-        call.cancel()
-        await asyncio.wait((call,))
+        call = await begun(somebodys_gate().unary(one(service), sent(REQUEST), CALLER))
+        assert service.principals == [SOMEBODY]
+        await cancelled(call)
     assert call.cancelled()
     assert [line["code"] for line in lines] == ["CANCELLED"]
 
@@ -442,14 +413,14 @@ async def test_a_stream_ends_when_its_credentials_end() -> None:
     """Before its next answer: a token that is revoked shows nothing more."""
     known, listener = {"Bearer eve": SOMEBODY}, Listener()
 
-    async def answers(principal: Principal, request: object) -> AsyncGenerator[bytes]:
-        yield b"1"
-        del known["Bearer eve"]
-        yield b"2"
+    class Revoking(Service):
+        async def many(self, principal: Principal, request: object) -> AsyncGenerator[Message | bytes]:
+            yield b"1"
+            del known["Bearer eve"]
+            yield b"2"
 
-    method = StreamingMethod("S.Many", Role.READER, GetMessageRequest.FromString, answers)
     with pytest.raises(CallFailed) as ended:
-        await Gate(KnownCallers(known), some_load()).stream(method, sent(REQUEST), CALLER, listener)
+        await Gate(KnownCallers(known), some_load()).stream(many(Revoking()), sent(REQUEST), CALLER, listener)
     assert (ended.value.status.code, listener.got) == (code_pb2.UNAUTHENTICATED, [b"1"])
 
 
@@ -462,25 +433,14 @@ async def test_every_call_is_reported_from_its_start_to_its_end() -> None:
             await gate.unary(one(service), sent(REQUEST), CALLER)
     with capture_logs(), contextlib.suppress(CallFailed):
         await gate.unary(one(Service(b"")), sent(REQUEST), FakeCaller("Bearer wrong"))
-
-    async def waits(principal: Principal, request: object) -> bytes:
-        await asyncio.Event().wait()
-        return b""
-
-    method = UnaryMethod("S.Waits", Role.READER, GetMessageRequest.FromString, waits)
-    call = asyncio.create_task(gate.unary(method, sent(REQUEST), CALLER))
-    await settled()
+    call = await begun(gate.unary(one(Service(None))._replace(name="S.Waits"), sent(REQUEST), CALLER))
     assert observer.calls[-1] == ("started", "S.Waits", "")
     call.cancel()
     with capture_logs():
         await asyncio.wait((call,))
-    assert [(name, code) for what, name, code in observer.calls if what == "ended"] == [
-        ("S.One", "OK"),
-        ("S.One", "NOT_FOUND"),
-        ("S.One", "INTERNAL"),
-        ("S.One", "UNAUTHENTICATED"),
-        ("S.Waits", "CANCELLED"),
-    ]
+    codes = ["OK", "NOT_FOUND", "INTERNAL", "UNAUTHENTICATED"]
+    ended = [(name, code) for what, name, code in observer.calls if what == "ended"]
+    assert ended == [*(("S.One", code) for code in codes), ("S.Waits", "CANCELLED")]
 
 
 async def test_requests_are_counted_for_the_tenant_of_the_caller() -> None:
@@ -507,10 +467,7 @@ async def test_a_further_request_is_received_after_its_caller_was_admitted() -> 
         seen.append("received")
         return REQUEST
 
-    async def run(_principal: Principal, _request: object) -> AsyncGenerator[bytes]:
-        yield b""
-
-    method = StreamingMethod("S.Many", Role.READER, lambda _: seen.append("parsed"), run)
+    method = many(Service(), lambda _: seen.append("parsed"))
     gate = Gate(callers, some_load(), count)
     await gate.further(method, receive, CALLER)
     assert seen == ["received", "counted", "parsed"]

@@ -7,13 +7,7 @@ from datetime import timedelta
 from structlog.testing import capture_logs
 
 from tests.support.fakes.loop import elapse, settled
-from turnwire.api.refusals import (
-    HELD_PER_SECOND,
-    HOLD_SECONDS,
-    MAX_HELD,
-    PROMPT_PER_SECOND,
-    Refusals,
-)
+from turnwire.api.refusals import HELD_PER_SECOND, HOLD_SECONDS, MAX_HELD, PROMPT_PER_SECOND, Refusals
 from turnwire.api.web.http import HEAD_SECONDS
 from turnwire.ports.telemetry.line_limit import LINES_A_SECOND
 

@@ -80,13 +80,11 @@ def answer_of_before(history: History) -> None:
 
 def write_without_the_lock(history: History) -> None:
     """As when a node that stood still goes on with an answer that another one has ended."""
-    assert history.writes is not None
     history.writes[2] = Write(0, "a", is_owner=False)
 
 
 def write_twice(history: History) -> None:
     """As when two nodes have a session."""
-    assert history.writes is not None
     history.writes.append(Write(5, "a", is_owner=True))
 
 

@@ -17,7 +17,6 @@ def test_paths_start_at_the_file() -> None:
     tokens = '[auth]\nmethods = ["token", "jwt"]\ntokens = "tokens.db"\n'
     config = load(TLS + tokens + JWT)
     assert (config.tls.cert, config.tls.key) == (Path.cwd() / "server.pem", Path.cwd() / "server.key")
-    assert config.auth.jwt is not None
     assert (config.token_file(), config.auth.jwt.keys) == (Path.cwd() / "tokens.db", str(Path.cwd() / "jwks.json"))
 
 

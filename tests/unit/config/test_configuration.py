@@ -88,9 +88,7 @@ def test_the_example_is_right_where_it_is_a_comment() -> None:
     """Keys and tables that are commented out exist."""
     text = re.sub(r"^# (?=\[|\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
     config = load(text)
-    assert config.mcp == {
-        "fs": McpSettings(command="npx", args=("-y", "@modelcontextprotocol/server-filesystem", ".")),
-    }
+    assert config.mcp == {"fs": McpSettings(command="npx", args=("-y", "@modelcontextprotocol/server-filesystem", "."))}
     assert config.providers["local"].api_key_env == "LOCAL_KEY"
     assert config.models[ModelRef("local", "qwen3")].prices.cache_read == 10**11
 
@@ -291,10 +289,7 @@ def test_addresses_that_are_accepted(listen: str) -> None:
         ),
         ('[server]\nlisten = "here"', "test.toml: server.listen: 'here' is neither host:port nor unix:path"),
         ('[server]\nlisten = "a:65536"', "test.toml: server.listen: 'a:65536' is neither host:port nor unix:path"),
-        (
-            '[server]\nsocket_mode = "rw"',
-            "test.toml: server.socket_mode: expected text matching regex '^0?[0-7]{3}$'",
-        ),
+        ('[server]\nsocket_mode = "rw"', "test.toml: server.socket_mode: expected text matching regex '^0?[0-7]{3}$'"),
         ("[server]\nsocket_mode = 384", "test.toml: server.socket_mode: expected text, got a whole number"),
         (
             '[server]\nsocket_group = "no such group"',
@@ -314,10 +309,7 @@ def test_addresses_that_are_accepted(listen: str) -> None:
             "a letter or digit",
         ),
         ("[limits]\nmax_steps = 0", "test.toml: limits.max_steps: expected a whole number >= 1"),
-        (
-            '[log]\nlevel = "loud"',
-            "test.toml: log.level: 'loud' is not one of debug, info, warning, error",
-        ),
+        ('[log]\nlevel = "loud"', "test.toml: log.level: 'loud' is not one of debug, info, warning, error"),
         (
             '[tracing]\nendpoint = "http://me:word@host/v1/traces"',
             "test.toml: tracing.endpoint: must be http:// or https:// and a host, without user name or password",
@@ -334,10 +326,7 @@ def test_addresses_that_are_accepted(listen: str) -> None:
             '[providers.x]\nkind = "offline"\nonly_listed_models = true',
             "test.toml: providers.x.models: is empty, but only_listed_models is set",
         ),
-        (
-            '[agents.x]\ncolor = "red"',
-            "test.toml: agents.x.color: expected text matching regex '^(#[0-9a-fA-F]{6})?$'",
-        ),
+        ('[agents.x]\ncolor = "red"', "test.toml: agents.x.color: expected text matching regex '^(#[0-9a-fA-F]{6})?$'"),
         (
             '[agents.x]\nmodel = "no/model"',
             "test.toml: agents.x.model: 'no/model' names no configured provider; configured are: offline",

@@ -111,8 +111,7 @@ def test_a_folder_that_leads_in_circles_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    ['api_key = "sk-secret"', 'api_key_env = "sk-secret"', 'base_url = "https://me:sk-secret@host/v1"'],
+    "line", ['api_key = "sk-secret"', 'api_key_env = "sk-secret"', 'base_url = "https://me:sk-secret@host/v1"']
 )
 def test_a_key_in_the_file_is_refused_and_not_repeated(line: str) -> None:
     """Error messages end up in logs and bug reports."""

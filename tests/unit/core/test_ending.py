@@ -312,10 +312,8 @@ def test_the_same_calls_with_the_same_results_end_a_turn() -> None:
     """Only in a row: another result, or a step between, begins the count anew."""
     same, other = _calling("1"), _calling("2")
     ending = _after(other, same, same, same)
-    assert ending is not None
     assert ending.failure == Failure(
-        "TOOL_CALL_REPEATED",
-        "the model called look 3 times in a row with the same arguments and got the same result",
+        "TOOL_CALL_REPEATED", "the model called look 3 times in a row with the same arguments and got the same result"
     )
     assert _after(other, same, same) is None
     assert _after(same, same, other, same) is None

@@ -6,13 +6,7 @@ import pytest
 
 from tests.support.fakes.domain_values import NOW
 from turnwire.core import quotas
-from turnwire.core.quotas import (
-    RequestRates,
-    TokenBucket,
-    day_reset,
-    month_reset,
-    spending_exceeded,
-)
+from turnwire.core.quotas import RequestRates, TokenBucket, day_reset, month_reset, spending_exceeded
 from turnwire.core.settings import CoreSettings, QuotaLimits, TenantSettings
 from turnwire.domain.accounts import Account, QuotaName, check_count
 from turnwire.domain.conversation.messages import ModelRef
@@ -47,7 +41,6 @@ def test_a_quota_of_spending_is_used_up_when_it_is_reached() -> None:
     almost = Account(day=Consumption(10**9, 3_000_000_000))
     assert spending_exceeded("acme", limits, almost, NOW) is None
     reached = spending_exceeded("acme", limits, Account(day=Consumption(0, 3_000_000_001)), NOW)
-    assert reached is not None
     assert "0.003000000001 of 0.003000000001 USD" in reached.message
     assert reached.metadata == {"quota": "cost_pico_usd_per_day", "limit": "3000000001", "used": "3000000001"}
     assert reached.retry_after == day_reset(NOW) - NOW

@@ -54,7 +54,4 @@ def _own() -> Iterable[bytes]:
     yield example()
 
 
-TARGETS = {
-    "archive": Target(check_archive, _foreign),
-    "archive_lines": Target(check_lines, _own),
-}
+TARGETS = {"archive": Target(check_archive, _foreign), "archive_lines": Target(check_lines, _own)}

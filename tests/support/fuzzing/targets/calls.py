@@ -44,7 +44,4 @@ def _json() -> Iterable[bytes]:
             yield bytes((PATHS.index(path),)) + made.encode()
 
 
-TARGETS = {
-    "protobuf_request": Target(check_protobuf, _protobuf),
-    "json_request": Target(check_json, _json),
-}
+TARGETS = {"protobuf_request": Target(check_protobuf, _protobuf), "json_request": Target(check_json, _json)}

@@ -117,7 +117,4 @@ def _results() -> Iterable[bytes]:
     yield json.dumps({"resultType": "input_required", "inputRequests": asked, "requestState": "s"}).encode()
 
 
-TARGETS = {
-    "mcp_lines": Target(check_lines, _lines),
-    "mcp_result": Target(check_result, _results),
-}
+TARGETS = {"mcp_lines": Target(check_lines, _lines), "mcp_result": Target(check_result, _results)}

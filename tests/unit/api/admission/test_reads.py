@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, cancelled, elapse, settled
 from turnwire.api.admission import reads as module
 from turnwire.api.admission.reads import Reads
 from turnwire.domain.errors import MemoryShort, RequestTooSlow
@@ -46,8 +46,7 @@ async def test_what_is_received_goes_on_when_its_call_has_ended() -> None:
     received = asyncio.get_running_loop().create_future()
     left, reading = (asyncio.create_task(reads.read("a", lambda: received)) for _ in range(2))
     await settled()
-    left.cancel()
-    await asyncio.wait((left,))
+    await cancelled(left)
     assert (received.cancelled(), reads.count) == (False, 1)
     received.set_exception(KeyError("its call has ended"))
     with pytest.raises(KeyError):
@@ -60,9 +59,9 @@ async def test_what_is_received_goes_on_when_its_call_has_ended() -> None:
 class Incomplete:
     """Requests that are being read, and have not come."""
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, slots: int = 1_000) -> None:
         """None has begun."""
-        self._reads = reads
+        self.reads = with_slots(slots)
         self._come = asyncio.Event()
         self.received: list[str] = []
         """Those that are being received, in their order."""
@@ -72,7 +71,13 @@ class Incomplete:
         """Lets requests begin, each on a connection of its own."""
         for name in names:
             receive = partial(self._receive, name)
-            self._reading[name] = asyncio.create_task(self._reads.read(f"ipv4:{network}:{name}", receive))
+            self._reading[name] = asyncio.create_task(self.reads.read(f"ipv4:{network}:{name}", receive))
+        await settled()
+
+    async def lend(self, most: int = 1_000) -> None:
+        """Lets those that have slots have had them for long, and lends the slots to others."""
+        await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
+        self.reads.lend(most)
         await settled()
 
     async def _receive(self, name: str) -> bytes:
@@ -91,54 +96,44 @@ class Incomplete:
         ended = {name: type(task.exception()) for name, task in self._reading.items() if task.done()}
         self._come.set()
         await asyncio.gather(*self._reading.values(), return_exceptions=True)
-        assert self._reads._reading == {}
+        assert self.reads._reading == {}
         return ended
-
-
-async def without_slots(*names: str) -> tuple[Reads, Incomplete]:
-    """Returns requests that have been read for longer than they have slots."""
-    reads = with_slots()
-    incomplete = Incomplete(reads)
-    await incomplete.begin(*names)
-    await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
-    reads.lend(1_000)
-    return reads, incomplete
 
 
 async def test_incomplete_requests_are_shed() -> None:
     """All that have no slot; those that begin later go on."""
-    reads, incomplete = await without_slots(*"123")
+    incomplete = Incomplete()
+    await incomplete.begin(*"123")
+    await incomplete.lend()
     await incomplete.begin("4")
-    assert reads.count == 4
-    reads.shed()
+    assert incomplete.reads.count == 4
+    incomplete.reads.shed()
     assert await incomplete.ended() == dict.fromkeys("123", MemoryShort)
 
 
 async def test_only_those_that_have_just_begun_are_spared_in_the_end() -> None:
     """A small request is there in a moment."""
-    reads = with_slots()
-    incomplete = Incomplete(reads)
+    incomplete = Incomplete()
     await incomplete.begin(*"12")
     await elapse(timedelta(seconds=0.2))
     await incomplete.begin("3")
-    reads.shed(0.1)
+    incomplete.reads.shed(0.1)
     assert await incomplete.ended() == dict.fromkeys("12", MemoryShort)
 
 
 async def test_few_are_read_at_a_time() -> None:
     """Those that were begun before count, and further ones wait until one has ended, or for more slots."""
-    reads = with_slots()
-    incomplete = Incomplete(reads)
+    incomplete = Incomplete()
     await incomplete.begin(*"12")
-    reads.resize(3)
+    incomplete.reads.resize(3)
     await incomplete.begin(*"345")
     assert incomplete.received == [*"123"]
-    reads.shed(0.0)
+    incomplete.reads.shed(0.0)
     await settled()
     assert incomplete.received == [*"12345"]
     await incomplete.begin(*"67")
     assert incomplete.received == [*"123456"]
-    reads.resize(8)
+    incomplete.reads.resize(8)
     await settled()
     assert incomplete.received == [*"1234567"]
     assert await incomplete.ended() == dict.fromkeys("123", MemoryShort)
@@ -154,11 +149,10 @@ async def test_one_that_waits_to_be_read_too_long_ends(monkeypatch: pytest.Monke
 
 async def test_a_request_that_waited_to_be_read_has_its_time_then() -> None:
     """It is not its caller that was slow."""
-    reads = with_slots(0)
-    incomplete = Incomplete(reads)
+    incomplete = Incomplete(0)
     await incomplete.begin("1")
     await elapse(timedelta(seconds=module.RECEIVE_SECONDS - 1))
-    reads.resize(1)
+    incomplete.reads.resize(1)
     await settled()
     await elapse(timedelta(seconds=module.RECEIVE_SECONDS - 1))
     assert await incomplete.ended() == {}
@@ -272,8 +266,7 @@ async def test_what_is_shed_keeps_nothing_of_its_call() -> None:
         with pytest.raises(MemoryShort):
             await reads.read("a", partial(receive, held))
 
-    reading = asyncio.create_task(read(held))
-    await settled()
+    reading = await begun(read(held))
     reads.shed(0.0)
     await reading
     await settled()
@@ -295,10 +288,8 @@ async def test_one_that_leaves_keeps_nothing_of_its_call(slots: int) -> None:
     async def read(held: Held) -> None:
         await reads.read("a", partial(receive, held))
 
-    reading = asyncio.create_task(read(held))
-    await settled()
-    reading.cancel()
-    await asyncio.wait((reading,))
+    reading = await begun(read(held))
+    await cancelled(reading)
     del held, reading
     await settled()
     assert kept() is None
@@ -306,27 +297,23 @@ async def test_one_that_leaves_keeps_nothing_of_its_call(slots: int) -> None:
 
 async def test_what_is_shed_gives_its_slot_back_before_its_call_has_ended() -> None:
     """The calls of a flood wait for each other; those of others are read at once."""
-    reads = with_slots()
-    incomplete = Incomplete(reads)
+    incomplete = Incomplete()
     await incomplete.begin(*"12345678")
-    reads.resize(2)
-    reads.shed(0.0)
-    other = asyncio.create_task(reads.read("ipv4:192.0.2.2:1", partial(asyncio.sleep, 0, b"x")))
+    incomplete.reads.resize(2)
+    incomplete.reads.shed(0.0)
+    other = asyncio.create_task(incomplete.reads.read("ipv4:192.0.2.2:1", partial(asyncio.sleep, 0, b"x")))
     await other
     assert await incomplete.ended() == dict.fromkeys("12345678", MemoryShort)
 
 
 async def test_slots_are_lent() -> None:
     """A slow request gives its slot back after a moment and goes on: it keeps out nobody."""
-    reads = with_slots(2)
-    incomplete = Incomplete(reads)
+    incomplete = Incomplete(2)
     await incomplete.begin(*"1234")
-    reads.lend(1_000)
+    incomplete.reads.lend(1_000)
     await settled()
     assert incomplete.received == [*"12"]
-    await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
-    reads.lend(1_000)
-    await settled()
+    await incomplete.lend()
     assert incomplete.received == [*"1234"]
     await incomplete.begin("5")
     assert incomplete.received == [*"1234"]
@@ -335,18 +322,18 @@ async def test_slots_are_lent() -> None:
 
 async def test_slots_are_lent_one_at_a_time_where_many_go_on_without() -> None:
     """Each of them may bring as much as the largest request, and all of them in the same moment."""
-    reads = with_slots(4)
-    incomplete = Incomplete(reads)
+    incomplete = Incomplete(4)
     await incomplete.begin(*map(str, range(12)))
 
     async def lent() -> int:
-        await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
-        reads.lend(3)
-        await settled()
+        await incomplete.lend(3)
         return len(incomplete.received) - 4
 
     assert [await lent() for _ in range(4)] == [3, 4, 5, 6]
     assert await incomplete.ended() == {}
+
+
+SMALL = [100] * module.SMALL_IN_SEQUENCE
 
 
 async def send(reads: Reads, *sizes: int, network: str = "192.0.2.1") -> None:
@@ -358,32 +345,28 @@ async def send(reads: Reads, *sizes: int, network: str = "192.0.2.1") -> None:
 
 async def test_a_network_whose_requests_are_small_has_further_slots() -> None:
     """Others have the slots, and so have its own requests beyond those."""
-    reads = with_slots(4)
-    await send(reads, *[100] * module.SMALL_IN_SEQUENCE)
-    incomplete = Incomplete(reads)
+    incomplete = Incomplete(4)
+    await send(incomplete.reads, *SMALL)
     await incomplete.begin(*"1234", network="192.0.2.2")
     assert incomplete.received == [*"12"]
     small = [f"small {number}" for number in range(4 * module.SMALL_SLOTS + 3)]
     await incomplete.begin(*small)
     assert incomplete.received == [*"12", *small[:-1]]
-    await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
-    reads.lend(1_000)
-    await settled()
+    await incomplete.lend()
     assert sorted(incomplete.received) == sorted((*"1234", *small))
     assert await incomplete.ended() == {}
 
 
 async def test_networks_whose_requests_are_small_share_their_further_slots() -> None:
     """Each of them may send large ones next: as many networks as anybody has would fill any memory."""
-    reads = with_slots(2)
-    incomplete = Incomplete(reads)
+    incomplete = Incomplete(2)
     for network in range(20):
-        await send(reads, *[100] * module.SMALL_IN_SEQUENCE, network=f"192.0.2.{network}")
+        await send(incomplete.reads, *SMALL, network=f"192.0.2.{network}")
     for network in range(20):
         await incomplete.begin(*(f"{network}.{number}" for number in range(4)), network=f"192.0.2.{network}")
     assert len(incomplete.received) == 2 + 2 * module.SMALL_SLOTS
     await elapse(timedelta(seconds=module.SMALL_SECONDS + 0.01))
-    reads.lend(1_000)
+    incomplete.reads.lend(1_000)
     await settled()
     assert len(incomplete.received) == 2 + 2 * module.SMALL_SLOTS + 2
     assert await incomplete.ended() == {}
@@ -391,9 +374,8 @@ async def test_networks_whose_requests_are_small_share_their_further_slots() -> 
 
 async def test_a_large_request_takes_its_network_back_to_slots() -> None:
     """Until as many small ones have come again."""
-    reads = with_slots(1)
-    await send(reads, *[100] * module.SMALL_IN_SEQUENCE, module.SMALL_BYTES, *[100] * (module.SMALL_IN_SEQUENCE - 1))
-    incomplete = Incomplete(reads)
+    incomplete = Incomplete(1)
+    await send(incomplete.reads, *SMALL, module.SMALL_BYTES, *SMALL[1:])
     await incomplete.begin(*"12")
     assert incomplete.received == ["1"]
     assert await incomplete.ended() == {}
@@ -401,18 +383,17 @@ async def test_a_large_request_takes_its_network_back_to_slots() -> None:
 
 async def test_new_requests_of_a_network_whose_requests_are_small_are_not_shed() -> None:
     """They bring little, and who calls at such a moment would see a failure for another's flood."""
-    reads = with_slots(4)
-    await send(reads, *[100] * module.SMALL_IN_SEQUENCE)
-    incomplete = Incomplete(reads)
+    incomplete = Incomplete(4)
+    await send(incomplete.reads, *SMALL)
     await incomplete.begin(*"12")
     await incomplete.begin("other", network="192.0.2.2")
-    reads.shed(0.0)
+    incomplete.reads.shed(0.0)
     assert await incomplete.refused() == ["other"]
     await elapse(timedelta(seconds=module.SMALL_SECONDS + 0.01))
     await incomplete.begin("3")
-    reads.shed(0.0)
+    incomplete.reads.shed(0.0)
     assert await incomplete.ended() == dict.fromkeys(("1", "2", "other"), MemoryShort)
-    assert reads._small == {"192.0.2.1": 1}
+    assert incomplete.reads._small == {"192.0.2.1": 1}
 
 
 async def test_few_networks_are_known(monkeypatch: pytest.MonkeyPatch) -> None:

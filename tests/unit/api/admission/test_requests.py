@@ -14,12 +14,7 @@ from tests.support.fakes.loop import settled
 from tests.support.oracles.budget import BudgetOracle, Part
 from turnwire.api.admission import requests as module
 from turnwire.api.admission.flow import Client
-from turnwire.api.admission.requests import (
-    COUNTED_BYTES,
-    MEMORY_OF_BYTE,
-    Requests,
-    run_to_completion,
-)
+from turnwire.api.admission.requests import COUNTED_BYTES, MEMORY_OF_BYTE, Requests, run_to_completion
 from turnwire.domain.errors import TooManyCalls
 
 MAX_BYTES = 10 * MEMORY_OF_BYTE * COUNTED_BYTES

@@ -50,9 +50,7 @@ class GoneClient:
         self.aborted = True
 
 
-async def test_a_client_that_leaves_in_mid_write_is_no_error_of_the_server(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_a_client_that_leaves_in_mid_write_is_no_error_of_the_server(capsys: pytest.CaptureFixture[str]) -> None:
     """The call counts as cancelled, without a traceback; the service's generator is closed."""
     closed = []
 

@@ -2,14 +2,7 @@
 
 from collections.abc import AsyncGenerator
 
-from tests.support.fakes.domain_values import (
-    NOW,
-    make_answer,
-    make_end,
-    make_message,
-    make_permission,
-    make_turn,
-)
+from tests.support.fakes.domain_values import NOW, make_answer, make_end, make_message, make_permission, make_turn
 from tests.support.fakes.opened_store import kinds_in
 from turnwire.api.services.turn_events import answered_by, events_of_turn
 from turnwire.api.wire.codec import ProtoCodec

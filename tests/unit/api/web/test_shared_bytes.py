@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import begun, settled
 from turnwire.api.web.shared_bytes import LARGE_BYTES, ByteLease, SharedBytes
 from turnwire.domain.errors import TooManyCalls
 
@@ -27,8 +27,7 @@ class Leases:
                 self.leases.append(lease)
                 await self.end.wait()
 
-        task = asyncio.create_task(have())
-        await settled()
+        task = await begun(have())
         return task, self.leases[-1].grow
 
 

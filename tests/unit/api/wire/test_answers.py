@@ -62,7 +62,6 @@ def test_breaks_of_a_context_are_those_that_the_core_tells() -> None:
     assert set(messages.BREAK_REASONS) == told
     newer = SentContext(system_hash="", tools_hash="", prefix_hash="", message_count=0, break_reason="LATER")
     shown = messages.sent_context(newer)
-    assert shown is not None
     assert shown.break_reason == content_pb2.CONTEXT_BREAK_UNSPECIFIED
 
 
@@ -108,7 +107,6 @@ def test_times_are_exact_to_the_microsecond(microsecond: int) -> None:
 def test_unknown_counts_stay_absent() -> None:
     """None is not 0."""
     shown = outcomes.usage(Usage(input_tokens=0))
-    assert shown is not None
     assert (shown.HasField("input_tokens"), shown.HasField("output_tokens")) == (True, False)
     assert outcomes.usage(None) is None
 
@@ -124,5 +122,4 @@ def test_a_failure_keeps_the_facts_of_its_error() -> None:
         retry_after=Duration(seconds=1, nanos=500_000_000),
     )
     plain = outcomes.failure(Failure.of(ProviderRateLimited("slow down")))
-    assert plain is not None
     assert (dict(plain.metadata), plain.HasField("retry_after")) == ({}, False)

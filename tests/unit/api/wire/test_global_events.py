@@ -5,10 +5,7 @@ from tests.support.fakes.domain_values import make_part
 from turnwire.api.wire.global_events import global_event, unmade_event
 from turnwire.core.watches.conflated import Change, PartChange
 from turnwire.core.watches.unmade import LARGE_BYTES, Unmade
-from turnwire.domain.conversation.messages import (
-    Text,
-    ToolResult,
-)
+from turnwire.domain.conversation.messages import Text, ToolResult
 
 
 def test_a_long_part_is_told_when_there_is_a_place() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from opencode.session import session_pb2 as pb
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import begun
 from turnwire.api.wire.long import BYTES_AT_ONCE, ELEMENTS_AT_ONCE, framed
 
 
@@ -13,8 +13,7 @@ async def test_the_bytes_are_those_of_the_whole_list() -> None:
     rest = pb.SessionList(next_page_token="next")
     for count in (0, 1, ELEMENTS_AT_ONCE * 2 + 1):
         titles = [f"{number}" for number in range(count)]
-        encoding = asyncio.create_task(framed(titles, lambda title: pb.SessionInfo(title=title), rest))
-        await settled()
+        encoding = await begun(framed(titles, lambda title: pb.SessionInfo(title=title), rest))
         found = pb.SessionList.FromString(encoding.result())
         assert [session.title for session in found.sessions] == titles
         assert found.next_page_token == "next"

@@ -9,11 +9,20 @@ from opencode.event.event_pb2 import DELTA_MODE_NONE, WatchEventsRequest
 from opencode.event.session_event_pb2 import EVENT_KIND_PERMISSION_ASKED, EVENT_KIND_TURN_ENDED
 from opencode.message import content_pb2 as content
 from opencode.message import message_pb2 as pb
+from opencode.message.content_pb2 import MESSAGE_TYPE_ASSISTANT as ASSISTANT
+from opencode.message.content_pb2 import MESSAGE_TYPE_HOST as HOST
+from opencode.message.content_pb2 import MESSAGE_TYPE_TOOL_RESULT as TOOL_RESULT
+from opencode.message.content_pb2 import MESSAGE_TYPE_USER as USER
+from opencode.message.content_pb2 import ToolResultContent
+from opencode.message.message_pb2 import MessagePart as Part
+from opencode.message.message_pb2 import TextPart
 from opencode.model.model_pb2 import ModelName
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn import turn_pb2
+from opencode.turn.turn_pb2 import GenerationOptions as Options
+from opencode.turn.turn_pb2 import ResponseFormat, ToolChoice
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
@@ -38,7 +47,8 @@ from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.money import Usage
 from turnwire.ports.pages import Page
 
-TEXT = pb.MessagePart(text=pb.TextPart(text="hi"))
+TEXT = Part(text=TextPart(text="hi"))
+SCHEMA = turn_pb2.RESPONSE_FORMAT_KIND_JSON_SCHEMA
 SELECTION = ModelSelection(provider=ProviderInfo(id="p"), model_id="m")
 MODEL = ModelName(provider_id="p", model_id="m")
 REPORTED = ModelRun(provider_id="", model_requested="", is_reported=True)
@@ -49,7 +59,7 @@ def _send(**fields: object) -> pb.SendMessageRequest:
 
 
 def _append(**fields: object) -> pb.AppendMessageRequest:
-    defaults = {"session_id": "ses_1", "parts": [TEXT], "type": content.MESSAGE_TYPE_USER}
+    defaults = {"session_id": "ses_1", "parts": [TEXT], "type": USER}
     return pb.AppendMessageRequest(**{**defaults, **fields})
 
 
@@ -70,13 +80,13 @@ def test_a_full_message_keeps_every_field() -> None:
     """Parts in order, and all that says how to answer."""
     message, turn = send_request(
         _send(
-            parts=[TEXT, pb.MessagePart(file=pb.FilePart(mime="a/b", filename="f", url="data:;base64,", path=""))],
+            parts=[TEXT, Part(file=pb.FilePart(mime="a/b", filename="f", url="data:;base64,", path=""))],
             model=SELECTION,
             agent="review",
             request_id="req",
             busy_policy=turn_pb2.BUSY_POLICY_REJECT,
             tools=[ToolDefinition(name="read", description="reads", input_schema_json='{"type":"object"}')],
-            options=turn_pb2.GenerationOptions(
+            options=Options(
                 temperature=0,
                 top_p=1,
                 max_output_tokens=1,
@@ -85,10 +95,8 @@ def test_a_full_message_keeps_every_field() -> None:
                 max_steps=2,
                 max_turn_tokens=2**53 - 1,
                 max_turn_cost_pico_usd=1,
-                tool_choice=turn_pb2.ToolChoice(tool_name="read"),
-                response_format=turn_pb2.ResponseFormat(
-                    kind=turn_pb2.RESPONSE_FORMAT_KIND_JSON_SCHEMA, schema_json='{"type":"object"}', strict=True
-                ),
+                tool_choice=ToolChoice(tool_name="read"),
+                response_format=ResponseFormat(kind=SCHEMA, schema_json='{"type":"object"}', strict=True),
             ),
             system="be brief",
             metadata_json='{"a":1}',
@@ -132,15 +140,9 @@ def test_a_full_message_keeps_every_field() -> None:
     ("fields", "violations"),
     [
         ({"parts": []}, [("parts", "REQUIRED")]),
-        ({"parts": [pb.MessagePart()]}, [("parts[0]", "REQUIRED")]),
-        (
-            {"parts": [TEXT, pb.MessagePart(text=pb.TextPart(text=" \n"))]},
-            [("parts[1].text.text", "REQUIRED")],
-        ),
-        (
-            {"parts": [pb.MessagePart(tool_result=content.ToolResultContent(call_id="c"))]},
-            [("parts[0].tool_result", "INVALID")],
-        ),
+        ({"parts": [Part()]}, [("parts[0]", "REQUIRED")]),
+        ({"parts": [TEXT, Part(text=TextPart(text=" \n"))]}, [("parts[1].text.text", "REQUIRED")]),
+        ({"parts": [Part(tool_result=ToolResultContent(call_id="c"))]}, [("parts[0].tool_result", "INVALID")]),
         ({"model": ModelSelection()}, [("model.provider.id", "REQUIRED"), ("model.model_id", "REQUIRED")]),
         ({"request_id": "x" * 129}, [("request_id", "TOO_LONG")]),
         ({"sender": "x" * 1025}, [("sender", "TOO_LONG")]),
@@ -155,14 +157,8 @@ def test_a_full_message_keeps_every_field() -> None:
         ({"tools": [ToolDefinition(name="a" * 65)]}, [("tools[0].name", "INVALID")]),
         ({"tools": [ToolDefinition(name="lésen")]}, [("tools[0].name", "INVALID")]),
         ({"tools": [ToolDefinition(name="a\n")]}, [("tools[0].name", "INVALID")]),
-        (
-            {"tools": [ToolDefinition(name="a"), ToolDefinition(name="a")]},
-            [("tools[1].name", "DUPLICATE")],
-        ),
-        (
-            {"tools": [ToolDefinition(name="a", input_schema_json="true")]},
-            [("tools[0].input_schema_json", "BAD_JSON")],
-        ),
+        ({"tools": [ToolDefinition(name="a"), ToolDefinition(name="a")]}, [("tools[1].name", "DUPLICATE")]),
+        ({"tools": [ToolDefinition(name="a", input_schema_json="true")]}, [("tools[0].input_schema_json", "BAD_JSON")]),
         ({"tools": [ToolDefinition(name=f"t{i}") for i in range(129)]}, [("tools", "TOO_MANY")]),
     ],
 )
@@ -190,46 +186,29 @@ def test_a_wrong_field_of_a_message_is_named(fields: dict[str, object], violatio
         ({"stop_sequences": ["a"] * 5}, "stop_sequences"),
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"reasoning_effort": "utmost"}, "reasoning_effort"),
-        ({"tool_choice": turn_pb2.ToolChoice(mode=9)}, "tool_choice.mode"),  # type: ignore[arg-type]
+        ({"tool_choice": ToolChoice(mode=9)}, "tool_choice.mode"),  # type: ignore[arg-type]
+        ({"tool_choice": ToolChoice(mode="TOOL_CHOICE_MODE_NONE", tool_name="a")}, "tool_choice.tool_name"),
+        ({"response_format": ResponseFormat(kind=9)}, "response_format.kind"),  # type: ignore[arg-type]
+        ({"response_format": ResponseFormat(name="a")}, "response_format.name"),
         (
-            {"tool_choice": turn_pb2.ToolChoice(mode=turn_pb2.TOOL_CHOICE_MODE_NONE, tool_name="a")},
-            "tool_choice.tool_name",
-        ),
-        ({"response_format": turn_pb2.ResponseFormat(kind=9)}, "response_format.kind"),  # type: ignore[arg-type]
-        ({"response_format": turn_pb2.ResponseFormat(name="a")}, "response_format.name"),
-        (
-            {"response_format": turn_pb2.ResponseFormat(kind=turn_pb2.RESPONSE_FORMAT_KIND_JSON, schema_json="{}")},
+            {"response_format": ResponseFormat(kind=turn_pb2.RESPONSE_FORMAT_KIND_JSON, schema_json="{}")},
             "response_format.schema_json",
         ),
-        (
-            {"response_format": turn_pb2.ResponseFormat(kind=turn_pb2.RESPONSE_FORMAT_KIND_JSON_SCHEMA)},
-            "response_format.schema_json",
-        ),
-        (
-            {
-                "response_format": turn_pb2.ResponseFormat(
-                    kind=turn_pb2.RESPONSE_FORMAT_KIND_JSON_SCHEMA, schema_json="[]"
-                )
-            },
-            "response_format.schema_json",
-        ),
+        ({"response_format": ResponseFormat(kind=SCHEMA)}, "response_format.schema_json"),
+        ({"response_format": ResponseFormat(kind=SCHEMA, schema_json="[]")}, "response_format.schema_json"),
     ],
 )
 def test_options_out_of_range_are_named(options: dict[str, object], field: str) -> None:
     """Not a number and infinity too."""
-    [(found, _)] = _violations(send_request, _send(options=turn_pb2.GenerationOptions(**options)))
+    [(found, _)] = _violations(send_request, _send(options=Options(**options)))
     assert found == f"options.{field}"
 
 
 def test_all_wrong_fields_come_in_one_answer() -> None:
     """A client mends them at once."""
-    request = pb.SendMessageRequest(busy_policy=9, request_id="x" * 200, options=turn_pb2.GenerationOptions(top_p=2))
-    assert [field for field, _ in _violations(send_request, request)] == [
-        "busy_policy",
-        "parts",
-        "request_id",
-        "options.top_p",
-    ]
+    request = pb.SendMessageRequest(busy_policy=9, request_id="x" * 200, options=Options(top_p=2))
+    fields = [field for field, _ in _violations(send_request, request)]
+    assert fields == ["busy_policy", "parts", "request_id", "options.top_p"]
 
 
 def test_the_longest_values_allowed_pass() -> None:
@@ -240,7 +219,7 @@ def test_the_longest_values_allowed_pass() -> None:
             sender="x" * 1024,
             sender_name="x" * 1024,
             tools=[ToolDefinition(name="a" * 60 + f"{i:04}") for i in range(128)],
-            options=turn_pb2.GenerationOptions(temperature=2, top_p=1, stop_sequences=["a"] * 4),
+            options=Options(temperature=2, top_p=1, stop_sequences=["a"] * 4),
         )
     )
 
@@ -248,20 +227,20 @@ def test_the_longest_values_allowed_pass() -> None:
 @pytest.mark.parametrize(
     ("number", "message_type", "part", "expected"),
     [
-        (content.MESSAGE_TYPE_USER, MessageType.USER, TEXT, NewText("hi")),
-        (content.MESSAGE_TYPE_ASSISTANT, MessageType.ASSISTANT, TEXT, NewText("hi")),
+        (USER, MessageType.USER, TEXT, NewText("hi")),
+        (ASSISTANT, MessageType.ASSISTANT, TEXT, NewText("hi")),
         (content.MESSAGE_TYPE_SYSTEM, MessageType.SYSTEM, TEXT, NewText("hi")),
-        (content.MESSAGE_TYPE_HOST, MessageType.HOST, TEXT, NewText("hi")),
+        (HOST, MessageType.HOST, TEXT, NewText("hi")),
         (
-            content.MESSAGE_TYPE_TOOL_RESULT,
+            TOOL_RESULT,
             MessageType.TOOL_RESULT,
-            pb.MessagePart(tool_result=content.ToolResultContent(call_id="c", output="o", is_error=True)),
+            Part(tool_result=ToolResultContent(call_id="c", output="o", is_error=True)),
             ToolResult(call_id="c", output="o", is_error=True),
         ),
     ],
 )
 def test_messages_of_all_types_can_be_appended(
-    number: content.MessageType, message_type: MessageType, part: pb.MessagePart, expected: object
+    number: content.MessageType, message_type: MessageType, part: Part, expected: object
 ) -> None:
     """Each with its kind of parts."""
     message = append_request(_append(type=number, parts=[part], request_id="req"))
@@ -275,20 +254,23 @@ def test_messages_of_all_types_can_be_appended(
     )
 
 
-def _called(**fields: object) -> pb.MessagePart:
-    return pb.MessagePart(tool_call=pb.AppendedToolCall(**{"name": "look", "call_id": "c1", **fields}))  # type: ignore[arg-type]
+def _called(**fields: object) -> Part:
+    return Part(tool_call=pb.AppendedToolCall(**{"name": "look", "call_id": "c1", **fields}))  # type: ignore[arg-type]
 
 
-def _answer(*parts: pb.MessagePart, **fields: object) -> pb.AppendMessageRequest:
-    return _append(**{"type": content.MESSAGE_TYPE_ASSISTANT, "parts": parts or [TEXT], **fields})
+ANSWER_FIELDS = ("model_run", "finish_reason", "provider_finish_reason", "usage", "cost_pico_usd")
+
+
+def _answer(*parts: Part, **fields: object) -> pb.AppendMessageRequest:
+    return _append(**{"type": ASSISTANT, "parts": parts or [TEXT], **fields})
 
 
 def test_an_answer_is_appended_word_for_word() -> None:
     """With white space as its model wrote it, calls with and without results, and what the caller says of it."""
     sent = _answer(
-        pb.MessagePart(reasoning=content.ReasoningContent(text="hm")),
-        pb.MessagePart(text=pb.TextPart(text="\n\n")),
-        pb.MessagePart(refusal=content.RefusalContent(text="no")),
+        Part(reasoning=content.ReasoningContent(text="hm")),
+        Part(text=TextPart(text="\n\n")),
+        Part(refusal=content.RefusalContent(text="no")),
         _called(input_json='{"a":'),
         _called(call_id="c2", result=pb.AppendedToolResult(output="it", metadata_json='{"exit":0}')),
         _called(call_id="", result=pb.AppendedToolResult(output="broken", is_error=True)),
@@ -321,21 +303,12 @@ def test_an_answer_is_appended_word_for_word() -> None:
 @pytest.mark.parametrize(
     ("request_", "violations"),
     [
-        (_answer(pb.MessagePart(provider=content.ProviderContent(kind="x"))), [("parts[0].provider", "INVALID")]),
-        (
-            _append(type=content.MESSAGE_TYPE_USER, parts=[pb.MessagePart(provider=content.ProviderContent())]),
-            [("parts[0].provider", "INVALID")],
-        ),
-        (_answer(pb.MessagePart(text=pb.TextPart())), [("parts[0].text.text", "REQUIRED")]),
-        (
-            _answer(pb.MessagePart(reasoning=content.ReasoningContent())),
-            [("parts[0].reasoning.text", "REQUIRED")],
-        ),
-        (_answer(pb.MessagePart(refusal=content.RefusalContent())), [("parts[0].refusal.text", "REQUIRED")]),
-        (
-            _answer(pb.MessagePart(tool_result=content.ToolResultContent(call_id="c"))),
-            [("parts[0].tool_result", "INVALID")],
-        ),
+        (_answer(Part(provider=content.ProviderContent(kind="x"))), [("parts[0].provider", "INVALID")]),
+        (_append(type=USER, parts=[Part(provider=content.ProviderContent())]), [("parts[0].provider", "INVALID")]),
+        (_answer(Part(text=TextPart())), [("parts[0].text.text", "REQUIRED")]),
+        (_answer(Part(reasoning=content.ReasoningContent())), [("parts[0].reasoning.text", "REQUIRED")]),
+        (_answer(Part(refusal=content.RefusalContent())), [("parts[0].refusal.text", "REQUIRED")]),
+        (_answer(Part(tool_result=ToolResultContent(call_id="c"))), [("parts[0].tool_result", "INVALID")]),
         (_answer(_called(name="")), [("parts[0].tool_call.name", "REQUIRED")]),
         (_answer(_called(call_id="x" * 1025)), [("parts[0].tool_call.call_id", "TOO_LONG")]),
         (_answer(_called(), TEXT, _called()), [("parts[2].tool_call.call_id", "DUPLICATE")]),
@@ -350,7 +323,7 @@ def test_an_answer_is_appended_word_for_word() -> None:
         (_answer(provider_finish_reason="x" * 1025), [("provider_finish_reason", "TOO_LONG")]),
         (
             _append(
-                type=content.MESSAGE_TYPE_USER,
+                type=USER,
                 parts=[TEXT],
                 model_run=content.ModelRun(),
                 finish_reason=content.FINISH_REASON_STOP,
@@ -358,18 +331,9 @@ def test_an_answer_is_appended_word_for_word() -> None:
                 usage=content.TokenUsage(),
                 cost_pico_usd=0,
             ),
-            [
-                ("model_run", "INVALID"),
-                ("finish_reason", "INVALID"),
-                ("provider_finish_reason", "INVALID"),
-                ("usage", "INVALID"),
-                ("cost_pico_usd", "INVALID"),
-            ],
+            [(field, "INVALID") for field in ANSWER_FIELDS],
         ),
-        (
-            _append(type=content.MESSAGE_TYPE_USER, parts=[_called()]),
-            [("parts[0].tool_call", "INVALID")],
-        ),
+        (_append(type=USER, parts=[_called()]), [("parts[0].tool_call", "INVALID")]),
     ],
 )
 def test_a_wrong_field_of_an_appended_answer_is_named(
@@ -385,16 +349,10 @@ def test_a_wrong_field_of_an_appended_answer_is_named(
         ({"session_id": ""}, [("session_id", "REQUIRED")]),
         ({"type": content.MESSAGE_TYPE_UNSPECIFIED}, [("type", "REQUIRED")]),
         ({"type": 77}, [("type", "REQUIRED")]),
-        ({"type": content.MESSAGE_TYPE_TOOL_RESULT}, [("parts[0].text", "INVALID")]),
+        ({"type": TOOL_RESULT}, [("parts[0].text", "INVALID")]),
+        ({"type": HOST, "parts": [Part(file=pb.FilePart(path="a"))]}, [("parts[0].file", "INVALID")]),
         (
-            {"type": content.MESSAGE_TYPE_HOST, "parts": [pb.MessagePart(file=pb.FilePart(path="a"))]},
-            [("parts[0].file", "INVALID")],
-        ),
-        (
-            {
-                "type": content.MESSAGE_TYPE_TOOL_RESULT,
-                "parts": [pb.MessagePart(tool_result=content.ToolResultContent(output="o"))],
-            },
+            {"type": TOOL_RESULT, "parts": [Part(tool_result=ToolResultContent(output="o"))]},
             [("parts[0].tool_result.call_id", "REQUIRED")],
         ),
     ],
@@ -415,28 +373,18 @@ def test_fingerprints_tell_contents_apart() -> None:
 
     same = {send(), send(request_id="b")}
     others = {
-        send(session_id="ses_2"),
-        send(system="x"),
-        send(sender="x"),
-        send(agent=""),
-        send(parts=[TEXT, TEXT]),
-        append_request(_append(type=content.MESSAGE_TYPE_USER, request_id="a")).fingerprint,
+        *(send(session_id="ses_2"), send(system="x"), send(sender="x"), send(agent=""), send(parts=[TEXT, TEXT])),
+        append_request(_append(type=USER, request_id="a")).fingerprint,
     }
     assert (len(same), len(others), same & others) == (1, 6, set())
 
 
 def test_contexts_are_explained_with_and_without_a_message() -> None:
     """Model, agent, prompt, tools and options as when a message is sent."""
-    assert explain_request(pb.ExplainContextRequest(session_id="s")) == ExplainRequest(
-        session_id="s", parts=(), turn=NewTurn()
-    )
-    settings = turn_pb2.TurnSettings(
-        model=MODEL,
-        agent="review",
-        system="be brief",
-        tools=[ToolDefinition(name="read")],
-        options=turn_pb2.GenerationOptions(max_steps=2),
-    )
+    bare = explain_request(pb.ExplainContextRequest(session_id="s"))
+    assert bare == ExplainRequest(session_id="s", parts=(), turn=NewTurn())
+    tools, options = [ToolDefinition(name="read")], Options(max_steps=2)
+    settings = turn_pb2.TurnSettings(model=MODEL, agent="review", system="be brief", tools=tools, options=options)
     full = pb.ExplainContextRequest(session_id="s", settings=settings, parts=[TEXT])
     assert explain_request(full) == ExplainRequest(
         session_id="s",
@@ -449,8 +397,8 @@ def test_contexts_are_explained_with_and_without_a_message() -> None:
             tools=(turns.ToolDefinition("read", "", ""),),
         ),
     )
-    settings = turn_pb2.TurnSettings(options=turn_pb2.GenerationOptions(top_p=2), tools=[ToolDefinition()])
-    wrong = pb.ExplainContextRequest(parts=[pb.MessagePart()], settings=settings)
+    settings = turn_pb2.TurnSettings(options=Options(top_p=2), tools=[ToolDefinition()])
+    wrong = pb.ExplainContextRequest(parts=[Part()], settings=settings)
     assert _violations(explain_request, wrong) == [
         ("session_id", "REQUIRED"),
         ("parts[0]", "REQUIRED"),
@@ -518,7 +466,5 @@ def test_pages_are_whole_unless_a_size_is_given() -> None:
 def test_every_missing_id_is_named() -> None:
     """In the order of the request."""
     required_ids(session_id="s", message_id="m")
-    assert _violations(required_ids, session_id="", message_id="") == [
-        ("session_id", "REQUIRED"),
-        ("message_id", "REQUIRED"),
-    ]
+    missing = _violations(required_ids, session_id="", message_id="")
+    assert missing == [("session_id", "REQUIRED"), ("message_id", "REQUIRED")]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, cancelled, elapse, settled
 from turnwire.core.answer.journal import ENDED_SECONDS, StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.domain.conversation.events import PartFinished
@@ -51,9 +51,7 @@ class Step:
         self.store = FakeStore(automatic=False)
         self.clock = ManualClock()
         environment = make_environment(
-            self.store,
-            clock=self.clock,
-            settings={"limits": Limits(flush_interval_seconds=interval.total_seconds())},
+            self.store, clock=self.clock, settings={"limits": Limits(flush_interval_seconds=interval.total_seconds())}
         )
         message = make_answer("msg_1", status=MessageStatus.STREAMING)
         self.stream = MessageStream(message, lambda _: None, environment.new_id, Limits())
@@ -207,8 +205,7 @@ async def test_a_flush_returns_when_all_is_durable() -> None:
     step.take(TextDelta(0, "a"), PartEnded(0))
     await elapse(SOON)
     step.take(TextDelta(1, "b"))
-    flushing = asyncio.create_task(step.journal.flush())
-    await settled()
+    flushing = await begun(step.journal.flush())
     assert step.saved_parts() == [(0,)]
     await step.stored(0)
     assert step.saved_parts() == [(0,), (1,)]
@@ -224,10 +221,8 @@ async def test_a_cancelled_flush_cancels_no_commit() -> None:
     """The reader goes; what it began is carried out."""
     step = Step()
     step.take(TextDelta(0, "a"))
-    flushing = asyncio.create_task(step.journal.flush())
-    await settled()
-    flushing.cancel()
-    await asyncio.wait((flushing,))
+    flushing = await begun(step.journal.flush())
+    await cancelled(flushing)
     assert [future.cancelled() for future in step.store.futures] == [False]
     await step.stored()
     await step.journal.settle()
@@ -247,8 +242,7 @@ async def test_a_failed_save_counts_as_unsaved() -> None:
     """Its parts are taken again, and the ended one counts as open, so that the end of the message tells of it."""
     step = Step()
     step.take(TextDelta(0, "a"), PartEnded(0))
-    settling = asyncio.create_task(step.journal.settle())
-    await settled()
+    settling = await begun(step.journal.settle())
     await step.failed()
     await settling
     assert [one.part.index for one in step.stream.take_draft().parts] == [0]
@@ -260,8 +254,7 @@ async def test_a_flush_with_nothing_new_stores_nothing(item: StreamItem) -> None
     """Reading again and again costs no writes."""
     step = Step()
     step.take(item)
-    flushing = asyncio.create_task(step.journal.flush())
-    await settled()
+    flushing = await begun(step.journal.flush())
     await step.stored()
     await flushing
     for _ in range(3):
@@ -322,8 +315,7 @@ async def test_settling_gives_up_checks() -> None:
     finishing = asyncio.create_task(step.journal.finish())
     while not step.checks.begun:
         await asyncio.sleep(0)
-    finishing.cancel()
-    await asyncio.wait((finishing,))
+    await cancelled(finishing)
     await step.journal.settle()
     step.checks.may_go_on.set()
     await asyncio.sleep(0)
@@ -358,8 +350,7 @@ async def test_parts_that_wait_for_the_end_are_saved_when_it_does_not_come() -> 
     await step.journal.finish()
     await elapse(timedelta(seconds=1))
     assert (step.store.commits, len(step.journal.unpublished().events)) == ([], 1)
-    settling = asyncio.create_task(step.journal.settle())
-    await settled()
+    settling = await begun(step.journal.settle())
     await step.stored()
     await settling
     assert [part.index for part in step.told()] == [0]
@@ -372,8 +363,7 @@ async def test_what_ends_during_a_save_is_left_to_the_end_of_the_answer() -> Non
     step.take(TextDelta(0, "a"), PartEnded(0))
     await elapse(SOON)
     step.take(TextDelta(1, "b"), PartEnded(1))
-    finishing = asyncio.create_task(step.journal.finish())
-    await settled()
+    finishing = await begun(step.journal.finish())
     await step.stored()
     await finishing
     assert (len(step.store.commits), len(step.journal.unpublished().events)) == (1, 1)

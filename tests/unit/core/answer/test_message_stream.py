@@ -147,8 +147,7 @@ def test_name_and_call_id_may_come_late() -> None:
 
 
 @pytest.mark.parametrize(
-    ("delta", "content"),
-    [(TextDelta, Text), (ReasoningDelta, Reasoning), (RefusalDelta, Refusal)],
+    ("delta", "content"), [(TextDelta, Text), (ReasoningDelta, Reasoning), (RefusalDelta, Refusal)]
 )
 def test_each_kind_of_text_makes_its_kind_of_part(delta: Callable[..., StreamItem], content: type) -> None:
     """An empty delta opens the part without adding to it."""

@@ -9,7 +9,7 @@ import pytest
 from tests.support.fakes.context import ScriptedProvider
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, elapse
 from tests.support.fakes.turns import LoneRun
 from turnwire.core.answer.model_call import delay_before_retry, may_fall_back, note_long_wait
 from turnwire.core.ending import Ending
@@ -46,11 +46,7 @@ async def test_each_attempt_is_reported_with_what_follows_it() -> None:
     assert [
         (call.model.model_id, call.attempt, call.failure, call.retry_delay, call.fallback)
         for call in observer.model_calls
-    ] == [
-        ("echo", 1, DOWN, timedelta(seconds=2), None),
-        ("echo", 2, DOWN, None, OTHER),
-        ("other", 1, None, None, None),
-    ]
+    ] == [("echo", 1, DOWN, timedelta(seconds=2), None), ("echo", 2, DOWN, None, OTHER), ("other", 1, None, None, None)]
     assert {call.turn for call in observer.model_calls} == {make_turn()}
     first = [call.first_output_seconds is None for call in observer.model_calls]
     assert first == [True, True, False]
@@ -99,8 +95,7 @@ async def test_every_answer_is_reported_once_with_its_usage() -> None:
     """One that was stopped too, though its attempt is no failure of the provider."""
     observer, usage = RecordingObserver(), Usage(input_tokens=3, output_tokens=4)
     run = _run(observer, [UsageReported(usage), TextDelta(0, "so far"), None])
-    running = asyncio.create_task(run.run(FairSemaphore(1)))
-    await settled()
+    running = await begun(run.run(FairSemaphore(1)))
     run.stop(Ending(FinishReason.ABORTED))
     await running
     [(message, is_summary)] = observer.answers
@@ -144,11 +139,7 @@ def test_a_wait_that_is_too_long_is_told() -> None:
     """Whoever reads the failure learns how long, and which limit is shorter; of another one nothing is said."""
     long, short = (e.ProviderRateLimited("wait", retry_after=timedelta(seconds=seconds)) for seconds in (4, 2))
     note_long_wait(RETRIES, long)
-    assert long.metadata == {
-        "retryAfterSeconds": "4",
-        "limit": "retries.longest_delay_seconds",
-        "limitValue": "3",
-    }
+    assert long.metadata == {"retryAfterSeconds": "4", "limit": "retries.longest_delay_seconds", "limitValue": "3"}
     assert "4 seconds" in long.message
     note_long_wait(RETRIES, short)
     assert (short.message, short.metadata) == ("wait", {})

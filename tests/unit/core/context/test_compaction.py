@@ -45,10 +45,7 @@ async def test_older_messages_are_summarised_before_a_request_that_would_not_fit
     assert world.requests.is_compacted
     [commit] = world.store.commits
     [summary] = world.store.summaries()
-    assert commit.changes == (
-        PutMessage(summary),
-        *spent_by_call(world.turn, summary, summary.created_at).changes,
-    )
+    assert commit.changes == (PutMessage(summary), *spent_by_call(world.turn, summary, summary.created_at).changes)
     assert summary.compaction is not None
     assert [event.kind for event in commit.events] == [
         MessageAdded(summary),
@@ -89,7 +86,6 @@ async def test_the_next_summary_covers_the_one_before() -> None:
     assert "first" not in asked
     assert ["all of it" in words_in(message) for message in step.request.messages] == [True, False]
     compaction = world.store.summaries()[1].compaction
-    assert compaction is not None
     assert (compaction.through_message_id, compaction.message_count) == ("a4", 8)
 
 
@@ -122,7 +118,6 @@ async def test_a_later_summary_never_covers_less_than_the_one_before() -> None:
     step = await world.requests.next()
     assert [m.message_id for m in step.request.messages][1:] == ["msg_user"]
     summary = world.store.summaries()[-1].compaction
-    assert summary is not None
     assert summary.through_message_id == "s5"
     assert summary.tokens_after < summary.tokens_before
 
@@ -145,7 +140,6 @@ async def test_the_turn_sums_its_summaries() -> None:
         "steps": 1,
     }
     sent = [message.sent_context for message in world.store.conversation if message.type is MessageType.ASSISTANT][-1]
-    assert sent is not None
     assert sent.message_count == 2
 
 
@@ -219,7 +213,6 @@ def test_as_much_is_kept_as_may_be(keep: int, covered: int) -> None:
     """Cut is between turns; the summary counts among what stays."""
     cut = _cut(TALK, keep)
     assert _ids(cut) == [message.message_id for message in TALK[:covered]]
-    assert cut is not None
     assert (cut.through_message_id, cut.questions) == (TALK[covered - 1].message_id, ())
 
 
@@ -281,10 +274,8 @@ def test_messages_that_joined_the_turn_are_never_covered() -> None:
     """Behind the cut they stay where they are, before it they stay with the turn's own."""
     joined = make_message("x", "one more thing")
     cut = _cut([*LONG, joined], 0)
-    assert cut is not None
     assert (_ids(cut)[-1], [m.message_id for m in cut.questions]) == ("c3", ["u3"])
     cut = _cut([*LONG[:-1], joined, LONG[-1]], 0)
-    assert cut is not None
     assert (_ids(cut)[5:], [m.message_id for m in cut.questions]) == (["a3", "b3", "c3"], ["u3", "x"])
 
 

@@ -1,6 +1,5 @@
 """The requests of a turn's steps: what they hold, and what follows when one is too long."""
 
-import asyncio
 import dataclasses
 
 import msgspec
@@ -10,7 +9,7 @@ from tests.support.fakes.context import ScriptedProvider, says
 from tests.support.fakes.context_world import USAGE, WINDOW, WORDS, World, words_in
 from tests.support.fakes.core import FakeProviders
 from tests.support.fakes.domain_values import make_message, make_turn
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import begun
 from tests.support.fakes.turns import LoneRun
 from turnwire.core.context.next_request import KEPT_SETTINGS_BYTES, StepRequests
 from turnwire.core.settings import CompactionSettings
@@ -68,7 +67,6 @@ async def test_large_settings_are_read_again_for_each_request() -> None:
         assert (made.system, made.tools) == (turn.system, turn.tools)
     assert (await world.requests.toolbox()).definitions == turn.tools
     work = await run.run(FairSemaphore(1))
-    assert work is not None
     [end] = [change for change in work.changes if isinstance(change, PutTurn)]
     assert (end.turn.finish_reason, end.keeps_settings) == (FinishReason.STOP, True)
     assert world.provider.requests[0].system == turn.system
@@ -81,8 +79,7 @@ async def test_large_settings_have_a_place_before_they_are_read() -> None:
     world.store.unfinished = (turn,)
     limit = world.environment.settings.limits.max_prompts_bytes
     await world.environment.prompts.acquire("", limit - 2**20)
-    asking = asyncio.create_task(world.requests.next())
-    await settled()
+    asking = await begun(world.requests.next())
     assert not asking.done()
     world.environment.prompts.release("", 2**20)
     assert (await asking).request.system == turn.system
@@ -117,7 +114,6 @@ async def test_a_refusal_for_length_is_answered_with_a_summary() -> None:
     assert (ended.turn.finish_reason, ended.turn.steps, ended.turn.usage) == (FinishReason.STOP, 1, USAGE)
     assert [len(request.messages) for request in world.provider.requests] == [5, 1, 2]
     sent = [message.sent_context for message in world.store.conversation if message.type is MessageType.ASSISTANT][-1]
-    assert sent is not None
     assert sent.message_count == 2
 
 
@@ -178,9 +174,7 @@ async def test_a_turn_whose_model_is_gone_says_so() -> None:
     world = World()
     environment = dataclasses.replace(world.environment, providers=Providers())
     work = await LoneRun(environment, world.turn).run(FairSemaphore(1))
-    assert work is not None
     ended = work.events[-1].kind
     assert isinstance(ended, TurnEnded)
-    assert ended.turn.failure is not None
     assert ended.turn.failure.reason != "INTERNAL"
     assert "no such provider" in ended.turn.failure.message

@@ -54,7 +54,6 @@ async def test_another_model_may_write_the_summaries() -> None:
     await world.requests.next()
     assert [request.model_id for request in world.provider.requests] == ["small"]
     run = world.store.summaries()[0].model_run
-    assert run is not None
     assert run.model_requested == "small"
 
 
@@ -89,11 +88,7 @@ async def test_a_stopped_summary_stores_no_message() -> None:
     work = await running
     assert work is not None
     assert changes_of(world) == [AddSpending]
-    assert outcome(work.events[-1].kind) == {
-        "finish_reason": FinishReason.ABORTED,
-        "usage": USAGE,
-        "cost_pico_usd": 34,
-    }
+    assert outcome(work.events[-1].kind) == {"finish_reason": FinishReason.ABORTED, "usage": USAGE, "cost_pico_usd": 34}
 
 
 async def test_a_long_history_is_summarised_in_chunks() -> None:

@@ -210,7 +210,6 @@ def test_compaction_marks_what_is_kept_and_nothing_made_later(turns: int, data: 
     for _ in range(2):
         history = _step(history)
         assert _changed(history) == kept
-    assert history[-1].sent_context is not None
     assert history[-1].sent_context.break_reason == ""
 
 

@@ -37,8 +37,7 @@ class Claimed:
         """Takes the calls, all of the client's tool "read" unless they are named otherwise."""
         self.store, self.clock = store or FakeStore(), clock or ManualClock()
         limits = Limits(
-            client_tool_timeout_seconds=limit.total_seconds(),
-            leased_tool_timeout_seconds=whole_limit.total_seconds(),
+            client_tool_timeout_seconds=limit.total_seconds(), leased_tool_timeout_seconds=whole_limit.total_seconds()
         )
         environment = make_environment(self.store, settings={"limits": limits}, clock=self.clock)
         self.calls = make_calls(environment, make_turn(), make_answer("msg_1", *calls), frozenset({"read"}))

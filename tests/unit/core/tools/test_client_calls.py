@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fakes.core import FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import make_answer, make_turn
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, elapse, settled
 from tests.support.fakes.turns import make_calls
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.results import CallResult
@@ -48,8 +48,7 @@ async def test_files_of_a_result_count_until_they_are_stored(is_stored: bool) ->
     with pytest.raises(MemoryShort):
         await submitting
     result = CallResult(output="", contents=(PutFile("0" * 64, bytes(room.max_bytes // 2 - 2**16)),))
-    submitting = asyncio.create_task(calls.submit(0, result))
-    await settled()
+    submitting = await begun(calls.submit(0, result))
     submitting.cancel()
     await settled()
     assert room.bytes > room.max_bytes // 2 - 2**16
@@ -66,8 +65,7 @@ async def test_a_confirmed_result_is_not_overwritten_by_the_time_limit() -> None
     store = FakeStore(automatic=False)
     calls = _calls(READ, READ, store=store, timeout=timedelta(seconds=5))
     settling = asyncio.create_task(calls.settle())
-    confirmed = asyncio.create_task(calls.submit(1, CallResult(output="in time")))
-    await settled()
+    confirmed = await begun(calls.submit(1, CallResult(output="in time")))
     await elapse(timedelta(seconds=5))
     [storing] = store.futures
     store.automatic = True

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import make_answer, make_turn
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, cancelled, elapse, settled
 from tests.support.fakes.turns import make_calls
 from turnwire.core.tools.calls import ToolCalls, count_requests
 from turnwire.core.tools.questions import MAX_OPEN_OF_CALL, MAX_QUESTIONS_OF_CALL, AnswerQuestion
@@ -43,9 +43,7 @@ class Asker:
 
     async def ask(self, index: int = 0, new: NewQuestion = NEW) -> "asyncio.Task[QuestionReply]":
         """Asks, and returns when that waits for something."""
-        asked = asyncio.create_task(self.calls._questions.ask(index, new))
-        await settled()
-        return asked
+        return await begun(self.calls._questions.ask(index, new))
 
     def after_restart(self) -> ToolCalls:
         """Returns the calls as the next process finds them."""
@@ -146,13 +144,11 @@ async def test_a_call_that_is_cancelled_withdraws_its_question() -> None:
     """Watchers hear CANCEL; at the end of the turn it is left to that, and counts until then."""
     asker = Asker()
     first, second = await asker.ask(), await asker.ask()
-    first.cancel()
-    await asyncio.wait((first,))
+    await cancelled(first)
     (told,) = (kind for kind in asker.events() if isinstance(kind, QuestionAnswered))
     assert (told.question_id, told.answer.action) == ("que_1", QuestionAction.CANCEL)
     asker.calls._questions.end()
-    second.cancel()
-    await asyncio.wait((second,))
+    await cancelled(second)
     assert [one.question_id for one in asker.calls.state.open_questions] == ["que_2"]
     assert asker.environment.open_questions == {"default": 1}
     count_requests(asker.environment, "default", asker.calls.state, None)
@@ -190,11 +186,9 @@ async def test_a_paused_call_goes_on_once_and_after_a_restart_too() -> None:
     assert asker.is_paused()
     await answer(asker.calls, "que_1", ACCEPT, RED)
     assert any(one.hold is not None and one.hold.content_json == RED for one in asker.stored())
-    paused.cancel()
-    await asyncio.wait((paused,))
+    await cancelled(paused)
     again = asker.after_restart()
-    resuming = asyncio.create_task(again._questions.resumption(0))
-    await settled()
+    resuming = await begun(again._questions.resumption(0))
     await answer(again, "que_2", DECLINE)
     resumption = await resuming
     assert resumption.state == "s"
@@ -232,5 +226,4 @@ async def test_the_end_of_a_call_ends_its_questions_in_the_same_commit() -> None
     assert [one.question_id for one in asker.calls.state.open_questions] == ["que_2"]
     assert (await first).action is QuestionAction.CANCEL
     asker.calls._questions.end()
-    second.cancel()
-    await asyncio.wait((second,))
+    await cancelled(second)

@@ -16,7 +16,7 @@ from tests.support.fakes.core import (
     server_tool,
 )
 from tests.support.fakes.domain_values import make_answer, make_turn
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, cancelled, elapse, settled
 from tests.support.fakes.turns import make_calls
 from turnwire.core.actor import RETRY_SECONDS
 from turnwire.core.memory import WaitingCalls
@@ -89,8 +89,7 @@ async def test_an_abort_cancels_what_runs_and_starts_nothing_more() -> None:
     calls, tools, _ = _server_calls(3, max_parallel_tool_calls=1)
     settling = asyncio.create_task(calls.settle())
     await tools.until_called(1)
-    settling.cancel()
-    await asyncio.wait((settling,))
+    await cancelled(settling)
     assert settling.cancelled()
     assert (len(tools.calls), tools.calls[0][3].cancelled()) == (1, True)
     assert [call.status for _, call in calls.message.tool_calls()] == ["running", "pending", "pending"]
@@ -168,8 +167,7 @@ async def test_what_a_cancelled_call_holds_is_given_up() -> None:
     store = FakeStore()
     room, settling = await _settling_with_a_file(store, "")
     await _commits(store, 2)
-    settling.cancel()
-    await asyncio.wait((settling,))
+    await cancelled(settling)
     assert room.bytes == 0
 
 
@@ -177,8 +175,7 @@ async def test_a_result_that_cannot_be_stored_ends_the_step() -> None:
     """With the store's error, and the other calls are cancelled."""
     store = FakeStore(automatic=False)
     calls, tools, _ = _server_calls(2, store)
-    settling = asyncio.create_task(calls.settle())
-    await settled()
+    settling = await begun(calls.settle())
     assert tools.calls == []  # what runs is marked durably first
     store.automatic = True
     store.futures[0].set_result(Committed(0, 1))
@@ -207,8 +204,7 @@ async def test_what_a_tool_says_after_its_call_was_cancelled_is_not_told() -> No
     settling = asyncio.create_task(calls.settle())
     await tools.until_called(1)
     tools.calls[0][2]("in time")
-    settling.cancel()
-    await asyncio.wait((settling,))
+    await cancelled(settling)
     tools.calls[0][2]("late")
     assert [event.kind for event in feed.published] == [ToolLog("msg_1", 0, 0, "in time")]
     assert [call.logs for _, call in calls.message.tool_calls()] == [("in time",)]
@@ -218,20 +214,17 @@ async def test_lines_that_could_not_be_saved_are_saved_the_next_time() -> None:
     """A reader who asks for what was said is answered with what is stored: it does not fail for that."""
     store = FakeStore(automatic=False)
     calls, tools, _ = _server_calls(1, store)
-    settling = asyncio.create_task(calls.settle())
-    await settled()
+    settling = await begun(calls.settle())
     store.futures[0].set_result(Committed(0, 1))
     await tools.until_called(1)
     tools.calls[0][2]("a line")
-    flushing = asyncio.create_task(calls.flush())
-    await settled()
+    flushing = await begun(calls.flush())
     store.futures[1].set_exception(StorageFull("full"))
     await flushing
     store.automatic = True
     await calls.flush()
     assert [commit.changes for commit in store.commits[1:]] == [(PutMessage(calls.message),)] * 2
-    settling.cancel()
-    await asyncio.wait((settling,))
+    await cancelled(settling)
 
 
 async def test_half_characters_of_a_tool_are_replaced() -> None:
@@ -256,15 +249,11 @@ async def test_a_tool_that_ran_when_the_process_died_is_not_run_again() -> None:
     await tools.until_called(1)
     tools.calls[0][3].set_result(ToolOutcome(output="done"))
     await settling
-    assert _results(calls.message) == [
-        (ToolStatus.ERROR, None, INTERRUPTED_RUN),
-        (ToolStatus.SUCCESS, "done", None),
-    ]
+    assert _results(calls.message) == [(ToolStatus.ERROR, None, INTERRUPTED_RUN), (ToolStatus.SUCCESS, "done", None)]
 
 
 @pytest.mark.parametrize(
-    ("name", "agent"),
-    [("fs.write", ""), ("fs.write", "careful"), ("fs.read", "careful"), ("fs.list", "careful")],
+    ("name", "agent"), [("fs.write", ""), ("fs.write", "careful"), ("fs.read", "careful"), ("fs.list", "careful")]
 )
 async def test_a_call_of_before_a_restart_obeys_the_rules_of_now(name: str, agent: str) -> None:
     """A tool that is denied by now, or that the agent may not use any more, does not run."""
@@ -283,7 +272,6 @@ def test_all_of_a_cut_output_is_kept_as_a_file() -> None:
     """Unless it is larger than a file may be."""
     outcome = ToolOutcome(output="é" * 11)
     kept = server_result(outcome, 20, 1000)
-    assert kept.full_output is not None
     assert (kept.full_output.size_bytes, kept.full_output.mime) == (22, "text/plain")
     assert [file.content.decode() for file in kept.contents] == ["é" * 11]
     assert server_result(outcome, 20, 10).full_output is None
@@ -300,8 +288,7 @@ async def test_each_result_is_reported_with_its_source_and_time() -> None:
     await elapse(timedelta(seconds=2))
     tools.calls[1][3].set_result(ToolOutcome(output="broken", is_error=True))
     await settled()
-    settling.cancel()
-    await asyncio.wait((settling,))
+    await cancelled(settling)
     found = [(call.source, call.is_error, int(call.seconds)) for call in observer.tool_calls]
     assert found == [("fs", False, 0), ("fs", True, 2)]
 

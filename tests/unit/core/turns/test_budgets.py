@@ -33,7 +33,6 @@ def test_the_end_says_which_budget_it_was() -> None:
     """So that people know which limit to raise."""
     spent = Consumption(tokens=50, cost_pico_usd=PICO_USD // 4)
     ending = budget_ending(Budget(max_tokens=50), spent, "turn")
-    assert ending is not None
     assert (ending.finish_reason, ending.failure and ending.failure.reason) == (FinishReason.BUDGET, "BUDGET_EXHAUSTED")
     assert "turn" in str(ending.failure)
     assert "50 of 50 tokens" in str(ending.failure)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, open_part, outcome
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, elapse, settled
 from tests.support.fakes.turns import deliver, send
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import RESTARTED
@@ -28,11 +28,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition, Turn, TurnStatus
-from turnwire.domain.errors import (
-    SessionMoving,
-    StorageError,
-    ToolCallNotReady,
-)
+from turnwire.domain.errors import SessionMoving, StorageError, ToolCallNotReady
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage, PutTurn, Work
@@ -41,15 +37,35 @@ from turnwire.ports.provider import StepFinished, TextDelta, ToolCallDelta
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")
 RUN = ModelRun(provider_id="offline", model_requested="echo")
 STEP = make_answer("msg_1", "first step", usage=Usage(input_tokens=5), cost_pico_usd=5)
+ASKED = make_message("msg_user", turn_id="trn_1")
+CALLING = make_answer("msg_1", CALL, finish_reason=FinishReason.TOOL_USE)
+STREAMING = make_answer("msg_2", open_part(0, Text("so far")), status=MessageStatus.STREAMING)
+TOOLS = (ToolDefinition("read", "", ""),)
+SESSIONS = {"ses_1": make_session()}
+
+
+def _waiting_turn(name: str, **settings: object) -> Turn:
+    return make_turn(f"trn_{name}", user_message_id=f"msg_{name}", status=TurnStatus.QUEUED, **settings)
+
+
+def _waiting_message(name: str, text: str = "now") -> Message:
+    return make_message(f"msg_{name}", text, turn_id=f"trn_{name}", status=MessageStatus.QUEUED)
+
+
+def _puts(commit: Commit) -> list[Message]:
+    return [change.message for change in commit.changes if isinstance(change, PutMessage)]
+
+
+def _ends(store: FakeStore) -> list[Turn]:
+    return [e.kind.turn for commit in store.commits for e in commit.events if isinstance(e.kind, TurnEnded)]
 
 
 async def test_a_turn_that_was_left_running_is_ended_in_one_commit() -> None:
     """Its text is kept as interrupted, and the session is idle after its end."""
-    streaming = make_answer("msg_2", open_part(0, Text("so far")), status=MessageStatus.STREAMING)
-    store = FakeStore(conversation=(STEP, streaming), unfinished=(make_turn(),))
+    store = FakeStore(conversation=(STEP, STREAMING), unfinished=(make_turn(),))
     await Turns(make_environment(store)).recover()
     [commit] = store.commits
-    [message] = [change.message for change in commit.changes if isinstance(change, PutMessage)]
+    [message] = _puts(commit)
     assert (message.message_id, message.status) == ("msg_2", MessageStatus.INTERRUPTED)
     assert message.parts[0].content == Text("so far")
     ended, idle = commit.events[-2:]
@@ -65,26 +81,17 @@ async def test_a_turn_that_was_left_running_is_ended_in_one_commit() -> None:
 
 async def test_the_cost_of_a_step_that_died_is_counted() -> None:
     """Its usage is known as far as it was saved, and so is its price: the turn's cost does not become unknown."""
-    streaming = make_answer(
-        "msg_2",
-        open_part(0, Text("so far")),
-        status=MessageStatus.STREAMING,
-        usage=Usage(input_tokens=2),
-        model_run=RUN,
-    )
+    streaming = msgspec.structs.replace(STREAMING, usage=Usage(input_tokens=2), model_run=RUN)
     store, observer = FakeStore(conversation=(STEP, streaming), unfinished=(make_turn(),)), RecordingObserver()
     await Turns(make_environment(store, observer=observer)).recover()
     assert [(what, turn.turn_id) for what, turn in observer.turns] == [("ended", "trn_1")]
-    [message] = [change.message for change in store.commits[0].changes if isinstance(change, PutMessage)]
-    ended = store.commits[0].events[-2].kind
-    assert isinstance(ended, TurnEnded)
-    assert (message.cost_pico_usd, ended.turn.usage, ended.turn.cost_pico_usd) == (2, Usage(input_tokens=7), 7)
+    [message], [ended] = _puts(store.commits[0]), _ends(store)
+    assert (message.cost_pico_usd, ended.usage, ended.cost_pico_usd) == (2, Usage(input_tokens=7), 7)
 
 
 async def test_the_end_of_a_dead_turn_is_noted_for_people() -> None:
     """A host message says what happened, before the turn's end."""
-    streaming = make_answer("msg_2", open_part(0, Text("so far")), status=MessageStatus.STREAMING)
-    store = FakeStore(conversation=(streaming,), unfinished=(make_turn(),))
+    store = FakeStore(conversation=(STREAMING,), unfinished=(make_turn(),))
     await Turns(make_environment(store, settings={"host_messages": True})).recover()
     [commit] = store.commits
     added = [event.kind.message for event in commit.events if isinstance(event.kind, MessageAdded)]
@@ -100,15 +107,14 @@ async def test_the_end_of_a_dead_turn_is_noted_for_people() -> None:
 
 async def test_a_turn_whose_call_is_open_waits_on() -> None:
     """Nothing ends; the session is busy with it, watchers get its message, and its result is taken."""
-    calling = make_answer("msg_1", CALL, finish_reason=FinishReason.TOOL_USE)
-    turn = make_turn(tools=(ToolDefinition("read", "", ""),))
-    store = FakeStore(conversation=(make_message("msg_user", turn_id="trn_1"), calling), unfinished=(turn,))
+    turn = make_turn(tools=TOOLS)
+    store = FakeStore(conversation=(ASKED, CALLING), unfinished=(turn,))
     turns = Turns(make_environment(store))
     await turns.recover()
     [commit] = store.commits
     assert commit.changes == (PutTurn(msgspec.structs.replace(turn, steps=1)),)
     await settled()
-    assert list(turns.open_messages(DEFAULT_TENANT, "ses_1")) == [calling]
+    assert list(turns.open_messages(DEFAULT_TENANT, "ses_1")) == [CALLING]
     assert not [e for c in store.commits for e in c.events if isinstance(e.kind, TurnEnded | SessionStatusChanged)]
     part, _ = await deliver(turns, "prt_0", CallResult(output="42"))
     assert part.content.status is ToolStatus.SUCCESS  # type: ignore[union-attr]
@@ -129,13 +135,10 @@ class SlowToTell(FakeStore):
 
 async def test_a_call_that_comes_while_turns_are_recovered_is_refused() -> None:
     """It began before this node had lost the session, and would take it for an idle one."""
-    calling = make_answer("msg_1", CALL, finish_reason=FinishReason.TOOL_USE)
-    turn = make_turn(tools=(ToolDefinition("read", "", ""),))
-    store = SlowToTell(conversation=(make_message("msg_user", turn_id="trn_1"), calling), unfinished=(turn,))
+    store = SlowToTell(conversation=(ASKED, CALLING), unfinished=(make_turn(tools=TOOLS),))
     store.sessions_by_id = {name: make_session(name) for name in ("ses_1", "ses_2")}
     turns = Turns(make_environment(store, FakeProviders(FakeProvider([None]))))
-    recovering = asyncio.create_task(turns.recover(lambda session_id: session_id == "ses_1"))
-    await settled()
+    recovering = await begun(turns.recover(lambda session_id: session_id == "ses_1"))
     with pytest.raises(SessionMoving):
         send(turns, "a")
     with pytest.raises(SessionMoving):
@@ -146,7 +149,7 @@ async def test_a_call_that_comes_while_turns_are_recovered_is_refused() -> None:
     store.may_tell.set()
     await recovering
     await settled()
-    assert list(turns.open_messages(DEFAULT_TENANT, "ses_1")) == [calling]
+    assert list(turns.open_messages(DEFAULT_TENANT, "ses_1")) == [CALLING]
     assert (await send(turns, "c")).reply.queue_position == 1
     await turns.aclose()
 
@@ -171,20 +174,12 @@ class Counting(FakeStore):
 async def test_a_full_queue_stays_on_disk() -> None:
     """A start reads headers of what waits, and whole messages one after the other as their turns begin."""
     tools = (ToolDefinition("read", "x" * 100_000, ""),)
-    running = make_turn(tools=tools)
     names = [f"q{number}" for number in range(50)]
-    waiting = [make_turn(f"trn_{n}", user_message_id=f"msg_{n}", status=TurnStatus.QUEUED, tools=tools) for n in names]
     store = Counting(
-        conversation=(
-            make_message("msg_user", turn_id="trn_1"),
-            make_answer("msg_1", CALL, finish_reason=FinishReason.TOOL_USE),
-        ),
-        unfinished=(running, *waiting),
-        waiting=tuple(
-            make_message(turn.user_message_id, "x" * 100_000, turn_id=turn.turn_id, status=MessageStatus.QUEUED)
-            for turn in waiting
-        ),
-        sessions_by_id={"ses_1": make_session()},
+        conversation=(ASKED, CALLING),
+        unfinished=(make_turn(tools=tools), *(_waiting_turn(name, tools=tools) for name in names)),
+        waiting=tuple(_waiting_message(name, "x" * 100_000) for name in names),
+        sessions_by_id=SESSIONS,
     )
     turns = Turns(make_environment(store, FakeProviders(FakeProvider([None]))))
     await turns.recover()
@@ -201,28 +196,17 @@ async def test_a_full_queue_stays_on_disk() -> None:
     assert len(owner.schedule.waiting) == 49
     dropped = await turns.abort("ses_1", "", keep_queue=False)
     assert len(dropped.dropped_message_ids) == 49
-    # with its message once there is room for both, and its tools again for its request
     assert store.read == ["trn_1", "trn_q0", "msg_q0", "trn_q0"]
     await turns.aclose()
 
 
 async def test_of_two_turns_that_were_left_running_only_the_newer_goes_on() -> None:
     """The end of the older one could not be stored; both at once would answer each other's messages."""
-    calling = make_answer("msg_1", CALL, finish_reason=FinishReason.TOOL_USE, turn_id="trn_1")
-    tools = (ToolDefinition("read", "", ""),)
     newer = make_answer("msg_2", CALL, finish_reason=FinishReason.TOOL_USE, turn_id="trn_2")
     store = FakeStore(
-        conversation=(
-            make_message("msg_user", turn_id="trn_1"),
-            calling,
-            make_message("msg_user_2", turn_id="trn_2"),
-            newer,
-        ),
-        unfinished=(
-            make_turn(tools=tools),
-            make_turn(turn_id="trn_2", user_message_id="msg_user_2", tools=tools),
-        ),
-        sessions_by_id={"ses_1": make_session()},
+        conversation=(ASKED, CALLING, make_message("msg_user_2", turn_id="trn_2"), newer),
+        unfinished=(make_turn(tools=TOOLS), make_turn("trn_2", user_message_id="msg_user_2", tools=TOOLS)),
+        sessions_by_id=SESSIONS,
     )
     turns = Turns(make_environment(store))
     await turns.recover()
@@ -239,11 +223,7 @@ async def test_of_two_turns_that_were_left_running_only_the_newer_goes_on() -> N
 
 async def test_a_result_for_a_call_that_the_model_is_writing_is_refused() -> None:
     """The call waits for nothing yet, and its end would write over the result."""
-    store = FakeStore(
-        conversation=(make_message("msg_user", turn_id="trn_1"),),
-        unfinished=(make_turn(tools=(ToolDefinition("read", "", ""),)),),
-        sessions_by_id={"ses_1": make_session()},
-    )
+    store = FakeStore(conversation=(ASKED,), unfinished=(make_turn(tools=TOOLS),), sessions_by_id=SESSIONS)
     provider = FakeProvider([ToolCallDelta(0, "read", "c1", '{"path"'), None])
     turns = Turns(make_environment(store, FakeProviders(provider)))
     await turns.recover()
@@ -252,7 +232,6 @@ async def test_a_result_for_a_call_that_the_model_is_writing_is_refused() -> Non
     with pytest.raises(ToolCallNotReady):
         await deliver(turns, message.parts[0].part_id, CallResult(output="42"))
     live = turns.live("ses_1")
-    assert live is not None
     assert live.awaited_call_ids == {"c1", message.parts[0].part_id}
     await turns.aclose()
 
@@ -273,19 +252,14 @@ class Refusing(FakeStore):
 
 def ended(store: FakeStore) -> list[tuple[str, str]]:
     """Returns how turns ended: their finish reason, and the failure's."""
-    kinds = [event.kind for commit in store.commits for event in commit.events]
-    turns = [kind.turn for kind in kinds if isinstance(kind, TurnEnded)]
+    turns = _ends(store)
     return [(turn.finish_reason.value, turn.failure.reason) for turn in turns if turn.finish_reason and turn.failure]
 
 
 async def test_a_turn_whose_end_cannot_be_written_does_not_keep_its_session() -> None:
     """After a few attempts it is ended without its answer: nobody waits for ever."""
     streaming = make_answer("msg_2", status=MessageStatus.STREAMING)
-    store = Refusing(
-        conversation=(make_message("msg_user", turn_id="trn_1"), streaming),
-        unfinished=(make_turn(),),
-        sessions_by_id={"ses_1": make_session()},
-    )
+    store = Refusing(conversation=(ASKED, streaming), unfinished=(make_turn(),), sessions_by_id=SESSIONS)
     says = FakeProvider([TextDelta(0, "an answer"), StepFinished(FinishReason.STOP, "stop")])
     turns = Turns(make_environment(store, FakeProviders(says)))
     await turns.recover()
@@ -303,7 +277,7 @@ async def test_a_bug_in_a_turn_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(TurnRun, "run", fail)
-    store = FakeStore(conversation=(make_message("msg_user", turn_id="trn_1"),), unfinished=(make_turn(),))
+    store = FakeStore(conversation=(ASKED,), unfinished=(make_turn(),))
     turns = Turns(make_environment(store))
     await turns.recover()
     await settled()
@@ -311,49 +285,34 @@ async def test_a_bug_in_a_turn_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended(store) == [("error", "INTERNAL")]
 
 
-async def test_a_turn_that_a_waiting_message_interrupts_does_not_go_on() -> None:
+@pytest.mark.parametrize(
+    ("aimed_at", "ends", "goes_on"),
+    [("trn_1", [("trn_1", FinishReason.ABORTED, "msg_2")], "trn_2"), ("trn_0", [], "trn_1")],
+)
+async def test_a_turn_that_a_waiting_message_interrupts_does_not_go_on(
+    aimed_at: str, ends: list[object], goes_on: str
+) -> None:
     """The message came before the crash. A turn at which it was not aimed goes on, in front of it."""
-    call = make_answer("msg_2", CALL, finish_reason=FinishReason.TOOL_USE)
-    waits = make_message("msg_3", "now", status=MessageStatus.QUEUED, turn_id="trn_2")
-    asked = make_message("msg_user", "before", turn_id="trn_1")
-    for aimed_at in ("trn_1", "trn_0"):
-        interrupting = make_turn(
-            "trn_2",
-            user_message_id="msg_3",
-            status=TurnStatus.QUEUED,
-            busy_policy=BusyPolicy.INTERRUPT,
-            aimed_at_turn_id=aimed_at,
-        )
-        store = FakeStore(conversation=(asked, call), unfinished=(make_turn(), interrupting), waiting=(waits,))
-        turns = Turns(make_environment(store, FakeProviders(FakeProvider([None]))))
-        await turns.recover()
-        while turns.live("ses_1") is None:  # the message is read before its turn begins
-            await asyncio.sleep(0)
-        ended = [e.kind.turn for commit in store.commits for e in commit.events if isinstance(e.kind, TurnEnded)]
-        live = turns.live("ses_1")
-        assert live is not None
-        if aimed_at == "trn_1":
-            assert [(t.turn_id, t.finish_reason, t.ended_by_message_id) for t in ended] == [
-                ("trn_1", FinishReason.ABORTED, "msg_3")
-            ]
-            assert live.turn.turn_id == "trn_2"
-        else:
-            assert (ended, live.turn.turn_id) == ([], "trn_1")
-        await turns.aclose()
+    interrupting = _waiting_turn("2", busy_policy=BusyPolicy.INTERRUPT, aimed_at_turn_id=aimed_at)
+    unfinished, waiting = (make_turn(), interrupting), (_waiting_message("2"),)
+    store = FakeStore(conversation=(ASKED, CALLING), unfinished=unfinished, waiting=waiting)
+    turns = Turns(make_environment(store, FakeProviders(FakeProvider([None]))))
+    await turns.recover()
+    while (live := turns.live("ses_1")) is None:  # the message is read before its turn begins
+        await asyncio.sleep(0)
+    assert [(t.turn_id, t.finish_reason, t.ended_by_message_id) for t in _ends(store)] == ends
+    assert live.turn.turn_id == goes_on
+    await turns.aclose()
 
 
 async def test_the_queue_is_found_in_its_stored_order() -> None:
     """Not in the order in which the messages were accepted."""
-    names = ("b", "c", "a")
-    queued = [make_turn(f"trn_{n}", user_message_id=f"msg_{n}", status=TurnStatus.QUEUED) for n in sorted(names)]
-    waits = [make_message(f"msg_{n}", n, status=MessageStatus.QUEUED, turn_id=f"trn_{n}") for n in names]
-    sessions = {"ses_1": make_session()}
-    store = FakeStore(unfinished=tuple(queued), waiting=tuple(waits), sessions_by_id=sessions)
+    queued, waits = tuple(map(_waiting_turn, "abc")), tuple(map(_waiting_message, "bca"))
+    store = FakeStore(unfinished=queued, waiting=waits, sessions_by_id=SESSIONS)
     turns = Turns(make_environment(store, FakeProviders(FakeProvider([None]))))
     await turns.recover()
     await settled()
     live = turns.live("ses_1")
-    assert live is not None
     assert live.turn.turn_id == "trn_b"
-    assert [entry.message_id for entry in turns.view(sessions["ses_1"]).queue] == ["msg_c", "msg_a"]
+    assert [entry.message_id for entry in turns.view(SESSIONS["ses_1"]).queue] == ["msg_c", "msg_a"]
     await turns.aclose()

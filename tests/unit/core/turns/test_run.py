@@ -1,12 +1,13 @@
 """One turn over a given provider: how it ends, and what that stores."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import begun, settled
 from tests.support.fakes.turns import LoneRun
 from turnwire.core.ending import UNANSWERED_CALL, Ending
 from turnwire.core.settings import PermissionRule
@@ -15,9 +16,17 @@ from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import ResumePoint
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import MessageAdded, MessageFinished, PartFinished, TurnEnded
-from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, Text, ToolStatus, ToolUse
+from turnwire.domain.conversation.messages import (
+    Failure,
+    FinishReason,
+    Message,
+    MessageStatus,
+    Text,
+    ToolStatus,
+    ToolUse,
+)
 from turnwire.domain.conversation.permissions import PermissionAction, PermissionAnswer, PermissionChoice
-from turnwire.domain.conversation.turns import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition, Turn
 from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderUnavailable, StorageError
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.money import Usage
@@ -26,27 +35,62 @@ from turnwire.ports.provider import PartEnded, StepFinished, StreamItem, TextDel
 
 USAGE = Usage(input_tokens=3, output_tokens=4)
 STOP = StepFinished(FinishReason.STOP, "end_turn")
+PAUSE = TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn")
+LOOK = ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP
+ASKS = (PermissionRule("look", PermissionAction.ASK),)
 
 
-def _run(*items: StreamItem | Exception | None) -> tuple[TurnRun, FakeProvider]:
-    provider = FakeProvider(items)
-    store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
-    return LoneRun(make_environment(store, FakeProviders(provider)), make_turn()), provider
+class Lone(LoneRun):
+    """The run of a turn whose client has the tool look, with the store and the model that it has."""
+
+    def __init__(
+        self,
+        *items: StreamItem | Exception | None,
+        automatic: bool = True,
+        resume: ResumePoint | None = None,
+        take_in: Callable[[TurnRun], Awaitable[None]] | None = None,
+        **settings: object,
+    ) -> None:
+        self.provider = FakeProvider(items)
+        user, sessions = make_message("msg_user", "hi"), {"ses_1": make_session()}
+        self.store = FakeStore(automatic=automatic, conversation=(user,), sessions_by_id=sessions)
+        environment = make_environment(self.store, FakeProviders(self.provider), settings=settings)
+        super().__init__(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)), resume, take_in)
+
+    def start(self) -> asyncio.Task[Work | None]:
+        """Begins to run it."""
+        return asyncio.create_task(self.run(FairSemaphore(1)))
+
+    async def until_a_step_ends(self) -> None:
+        """Stores all but the end of a step, which is under way then."""
+        store = self.store
+        while MessageFinished not in [type(event.kind) for commit in store.commits for event in commit.events]:
+            for future in store.futures:
+                future.done() or future.set_result(Committed(0, 1))
+            await settled()
+
+    async def abort(self, running: asyncio.Task[Work | None]) -> Work | None:
+        """Stops it, and returns how it ends."""
+        self.store.automatic = True
+        self.stop(Ending(FinishReason.ABORTED))
+        return await running
 
 
-def _ended(work: Work) -> TurnEnded:
+def _ended(work: Work | None) -> Turn:
     kind = work.events[-1].kind
     assert isinstance(kind, TurnEnded)
-    return kind
+    return kind.turn
+
+
+def _written(work: Work | None) -> list[Message]:
+    return [change.message for change in work.changes if isinstance(change, PutMessage)]
 
 
 async def test_an_answer_that_comes_whole_is_two_commits() -> None:
     """One adds its message, the other ends the part, the message and the turn; each commit costs as much as a send."""
-    provider = FakeProvider((TextDelta(0, "hello"), PartEnded(0), STOP))
-    store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
-    work = await LoneRun(make_environment(store, FakeProviders(provider)), make_turn()).run(FairSemaphore(1))
-    assert [type(event.kind) for commit in store.commits for event in commit.events] == [MessageAdded]
-    assert work is not None
+    run = Lone(TextDelta(0, "hello"), PartEnded(0), STOP)
+    work = await run.start()
+    assert [type(event.kind) for commit in run.store.commits for event in commit.events] == [MessageAdded]
     assert [type(event.kind) for event in work.events] == [PartFinished, MessageFinished, TurnEnded]
 
 
@@ -61,12 +105,11 @@ async def test_an_answer_that_comes_whole_is_two_commits() -> None:
 )
 async def test_whatever_is_raised_ends_the_turn_once(error: Exception, reason: FinishReason, failure: Failure) -> None:
     """The text so far is kept; a bug tells nothing of itself."""
-    run, _ = _run(TextDelta(0, "so far"), error)
-    work = await run.run(FairSemaphore(1))
-    ended = _ended(work).turn
+    work = await Lone(TextDelta(0, "so far"), error).start()
+    ended = _ended(work)
     assert (ended.finish_reason, ended.failure, ended.steps) == (reason, failure, 1)
-    assert sum(isinstance(event.kind, TurnEnded) for event in work.events) == 1
-    [message] = [change.message for change in work.changes if isinstance(change, PutMessage)]
+    assert work is not None and sum(isinstance(event.kind, TurnEnded) for event in work.events) == 1
+    [message] = _written(work)
     assert message.parts[0].content == Text("so far")
     assert message.status is (
         MessageStatus.INTERRUPTED if isinstance(error, ProviderStreamCut) else MessageStatus.FAILED
@@ -75,31 +118,28 @@ async def test_whatever_is_raised_ends_the_turn_once(error: Exception, reason: F
 
 async def test_a_stop_that_comes_behind_the_answer_changes_nothing() -> None:
     """The answer is complete, and so is the turn."""
-    run, _ = _run(TextDelta(0, "hello"), PartEnded(0), STOP)
-    running = asyncio.create_task(run.run(FairSemaphore(1)))
+    run = Lone(TextDelta(0, "hello"), PartEnded(0), STOP)
+    running = run.start()
     await asyncio.sleep(0)
-    assert run._task is not None
     run._task.add_done_callback(lambda _: run.stop(Ending(FinishReason.ABORTED)))
-    assert _ended(await running).turn.finish_reason is FinishReason.STOP
+    assert _ended(await running).finish_reason is FinishReason.STOP
 
 
 async def test_a_resumed_turn_that_is_stopped_before_it_runs_ends_all_that_is_open() -> None:
     """The steps that a dead process ended count, and the message that it began is closed."""
     step = make_answer("msg_1", "first", usage=USAGE, finish_reason=FinishReason.PAUSED)
     begun = make_answer("msg_2", status=MessageStatus.STREAMING)
-    run = LoneRun(make_environment(), make_turn(), ResumePoint((step,), begun))
-    run.stop(Ending(FinishReason.ABORTED))
-    work = await run.run(FairSemaphore(1))
-    assert work is not None
-    assert _ended(work).turn.steps == 2
-    [closed] = [change.message for change in work.changes if isinstance(change, PutMessage)]
+    run = Lone(resume=ResumePoint((step,), begun))
+    work = await run.abort(run.start())
+    assert _ended(work).steps == 2
+    [closed] = _written(work)
     assert (closed.message_id, closed.status) == ("msg_2", MessageStatus.INTERRUPTED)
 
 
 async def test_a_step_that_is_over_stays_without_its_content() -> None:
     """A turn has up to fifty, of which each may have what its provider sealed, and large results."""
-    run, _ = _run(TextDelta(0, "x" * 1000), StepFinished(FinishReason.PAUSED, "pause_turn"))
-    await run.run(FairSemaphore(1))
+    run = Lone(*PAUSE)
+    await run.start()
     assert [step.parts for step in run._settled] == [()] * 10
     assert {step.finish_reason for step in run._settled} == {FinishReason.PAUSED}
 
@@ -107,143 +147,100 @@ async def test_a_step_that_is_over_stays_without_its_content() -> None:
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_the_next_step_waits_until_a_pause_is_stored(is_lost: bool) -> None:
     """Else its request would be without the paused answer; when that cannot be stored, the model is not asked again."""
-    store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
-    provider = FakeProvider((TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn")))
-    run = LoneRun(make_environment(store, FakeProviders(provider)), make_turn())
-    running = asyncio.create_task(run.run(FairSemaphore(1)))
-    while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
-        for future in store.futures:
-            future.done() or future.set_result(Committed(0, 1))
-        await settled()
-    assert len(provider.requests) == 1
-    store.automatic = True
+    run = Lone(*PAUSE, automatic=False)
+    running = run.start()
+    await run.until_a_step_ends()
+    assert len(run.provider.requests) == 1
+    run.store.automatic = True
     if is_lost:
-        store.futures[-1].set_exception(StorageError("the disk is gone"))
-        ended = _ended(await running).turn
-        assert (ended.finish_reason, ended.failure) == (
-            FinishReason.ERROR,
-            Failure("STORAGE_ERROR", "the disk is gone"),
-        )
-        assert len(provider.requests) == 1
+        run.store.futures[-1].set_exception(StorageError("the disk is gone"))
+        ended, failure = _ended(await running), Failure("STORAGE_ERROR", "the disk is gone")
+        assert (ended.finish_reason, ended.failure) == (FinishReason.ERROR, failure)
+        assert len(run.provider.requests) == 1
     else:
-        provider._items = (STOP,)
-        store.futures[-1].set_result(Committed(0, 1))
-        assert _ended(await running).turn.steps == 2
+        run.provider._items = (STOP,)
+        run.store.futures[-1].set_result(Committed(0, 1))
+        assert _ended(await running).steps == 2
 
 
 async def test_an_answer_has_its_place_once_it_is_stored() -> None:
     """The store tells what is before it, and which alternative it is: while it streams, and when it has ended."""
-    store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
-    provider = FakeProvider((TextDelta(0, "so far"), None))
-    run = LoneRun(make_environment(store, FakeProviders(provider)), make_turn())
-    running = asyncio.create_task(run.run(FairSemaphore(1)))
+    run = Lone(TextDelta(0, "so far"), None, automatic=False)
+    running = run.start()
     await settled()
     assert run.open_message() is None
-    [change] = [change for commit in store.commits for change in commit.changes if isinstance(change, PutMessage)]
+    [commit] = run.store.commits
+    [change] = [change for change in commit.changes if isinstance(change, PutMessage)]
     message_id = change.message.message_id
     place = {"previous_message_ids": {message_id: "msg_user"}, "alternatives": {message_id: (3, 2)}}
-    store.futures[0].set_result(Committed(0, 1, **place))
-    store.automatic = True
-    await provider.waiting.wait()
+    run.store.futures[0].set_result(Committed(0, 1, **place))
+    run.store.automatic = True
+    await run.provider.waiting.wait()
     streaming = run.open_message()
-    run.stop(Ending(FinishReason.ABORTED))
-    [ended] = [change.message for change in (await running).changes if isinstance(change, PutMessage)]
+    [ended] = _written(await run.abort(running))
     for message in (streaming, ended):
-        assert message is not None
         found = message.previous_message_id, message.alternative_count, message.alternative_index
         assert found == ("msg_user", 3, 2)
 
 
 async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored() -> None:
     """Before, an answer would be lost with the step's end, or be stored and then written over by it."""
-    store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
-    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
-    rules = (PermissionRule("look", PermissionAction.ASK),)
-    environment = make_environment(store, FakeProviders(provider), settings={"permissions": rules})
-    run = LoneRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
-    running = asyncio.create_task(run.run(FairSemaphore(1)))
-    while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
-        for future in store.futures:
-            future.done() or future.set_result(Committed(0, 1))
-        await settled()
+    run = Lone(*LOOK, automatic=False, permissions=ASKS)
+    running = run.start()
+    await run.until_a_step_ends()
     assert run.calls is None
     message = run.open_message()
-    assert message is not None
     [part] = message.parts
     assert run.awaited_call_ids == {"c1", part.part_id}
-    store.futures[-1].set_result(Committed(1, 2))
-    assert run.calls is not None
+    run.store.futures[-1].set_result(Committed(1, 2))
     assert [asked.tool for asked in run.calls.state.open_permissions] == ["look"]
     assert run.awaited_call_ids == {"c1", part.part_id}
-    store.automatic = True
-    run.stop(Ending(FinishReason.ABORTED))
-    await running
+    await run.abort(running)
 
 
 async def test_permission_requests_count_until_their_step_has_ended() -> None:
     """A turn whose tools then work for hours does not keep others of its tenant from asking."""
-    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
-    rules = (PermissionRule("look", PermissionAction.ASK),)
-    store = FakeStore(sessions_by_id={"ses_1": make_session()})
-    environment = make_environment(store, FakeProviders(provider), settings={"permissions": rules})
-    turn = make_turn(tools=(ToolDefinition("look", "", "{}"),))
-    run = LoneRun(environment, turn)
-    running = asyncio.create_task(run.run(FairSemaphore(1)))
+    run = Lone(*LOOK, permissions=ASKS)
+    running, counts = run.start(), run.lone_environment.permissions
     while run.calls is None or not run.calls.state.open_permissions:
         await settled()
-    assert environment.permissions[turn.tenant] == 1
-    provider._items = (None,)
+    assert counts[run.turn.tenant] == 1
+    run.provider._items = (None,)
     [asked] = run.calls.state.open_permissions
     await run.calls.ask(AnswerPermission(asked.permission_id, PermissionAnswer(PermissionChoice.REJECT)))
-    await provider.waiting.wait()
+    await run.provider.waiting.wait()
     assert (run.calls, run.actor.state.calls) == (None, None)  # nor does the session keep the answer
-    assert environment.permissions[turn.tenant] == 0
-    run.stop(Ending(FinishReason.ABORTED))
-    await running
+    assert counts[run.turn.tenant] == 0
+    await run.abort(running)
 
 
 async def test_readers_see_no_call_to_run_before_the_end_of_its_step_is_stored() -> None:
     """A client that ran it would get TOOL_CALL_NOT_READY, and after a crash the model would be asked again."""
-    store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
-    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
-    environment = make_environment(store, FakeProviders(provider))
-    run = LoneRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
-    running = asyncio.create_task(run.run(FairSemaphore(1)))
-    while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
-        for future in store.futures:
-            future.done() or future.set_result(Committed(0, 1))
-        await settled()
+    run = Lone(*LOOK, automatic=False)
+    running = run.start()
+    await run.until_a_step_ends()
 
     def shown() -> tuple[MessageStatus, FinishReason | None, bool]:
         message = run.open_message()
-        assert message is not None
         part = run.open_part(message.message_id, 0)
         assert part == message.parts[0]
         assert isinstance(part.content, ToolUse)
         return message.status, message.finish_reason, part.content.started_at is not None
 
     assert shown() == (MessageStatus.STREAMING, None, False)
-    store.futures[-1].set_result(Committed(1, 2))
+    run.store.futures[-1].set_result(Committed(1, 2))
     assert shown() == (MessageStatus.COMPLETE, FinishReason.TOOL_USE, True)
-    store.automatic = True
-    run.stop(Ending(FinishReason.ABORTED))
-    await running
+    await run.abort(running)
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_a_turn_that_is_stopped_while_a_step_ends_tells_that_once(is_lost: bool) -> None:
     """Readers who flush meanwhile wait for it, and write nothing over it."""
-    store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
-    provider = FakeProvider((TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn")))
-    run = LoneRun(make_environment(store, FakeProviders(provider)), make_turn())
-    running = asyncio.create_task(run.run(FairSemaphore(1)))
-    while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
-        for future in store.futures:
-            future.done() or future.set_result(Committed(0, 1))
-        await settled()
+    run = Lone(*PAUSE, automatic=False)
+    running, store = run.start(), run.store
+    await run.until_a_step_ends()
     commits = len(store.commits)
-    flushing = asyncio.create_task(run.flush())
-    await settled()
+    flushing = await begun(run.flush())
     assert not flushing.done()
     run.stop(Ending(FinishReason.ABORTED))
     await settled()
@@ -255,7 +252,6 @@ async def test_a_turn_that_is_stopped_while_a_step_ends_tells_that_once(is_lost:
         await flushing
     work = await running
     flushing.cancel()
-    assert work is not None
     told = [type(event.kind) for event in work.events]
     assert told == ([PartFinished, MessageFinished, TurnEnded] if is_lost else [TurnEnded])
 
@@ -263,19 +259,15 @@ async def test_a_turn_that_is_stopped_while_a_step_ends_tells_that_once(is_lost:
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_a_stopped_turn_ends_with_the_results_that_are_stored(is_lost: bool) -> None:
     """Also with one whose commit is under way when it is stopped; one that is lost was never given."""
-    store = FakeStore(sessions_by_id={"ses_1": make_session()})
-    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
-    environment = make_environment(store, FakeProviders(provider))
-    run = LoneRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
-    running = asyncio.create_task(run.run(FairSemaphore(1)))
+    run = Lone(*LOOK)
+    running = run.start()
     while run.calls is None:
         await settled()
-    store.automatic = False
-    submitting = asyncio.create_task(run.calls.submit(0, CallResult(output="seen")))
-    await settled()
+    run.store.automatic = False
+    submitting = await begun(run.calls.submit(0, CallResult(output="seen")))
     run.stop(Ending(FinishReason.ABORTED))
     await settled()
-    storing = store.futures[-1]
+    storing = run.store.futures[-1]
     if is_lost:
         storing.set_exception(StorageError("the disk is gone"))
         with pytest.raises(StorageError):
@@ -283,49 +275,40 @@ async def test_a_stopped_turn_ends_with_the_results_that_are_stored(is_lost: boo
     else:
         storing.set_result(Committed(1, 2))
         await submitting
-    work = await running
-    assert work is not None
-    written = [change.message for change in work.changes if isinstance(change, PutMessage)]
-    closed = [call.error for message in written for _, call in message.tool_calls()]
+    closed = [call.error for message in _written(await running) for _, call in message.tool_calls()]
     assert closed == ([UNANSWERED_CALL] if is_lost else [])
 
 
 async def test_a_turn_that_waits_for_results_goes_on_after_a_stop() -> None:
     """All of it is stored; one whose answer has begun ends."""
-    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
-    store = FakeStore(sessions_by_id={"ses_1": make_session()})
-    waits = LoneRun(
-        make_environment(store, FakeProviders(provider)), make_turn(tools=(ToolDefinition("look", "", "{}"),))
-    )
-    running = asyncio.create_task(waits.run(FairSemaphore(1)))
+    waits = Lone(*LOOK)
+    running = waits.start()
     while waits.calls is None:
         await settled()
     waits.suspend(Ending(FinishReason.INTERRUPTED))
     assert await running is None
-    says, provider = _run(TextDelta(0, "so far"), None)
-    running = asyncio.create_task(says.run(FairSemaphore(1)))
-    await provider.waiting.wait()
+    says = Lone(TextDelta(0, "so far"), None)
+    running = says.start()
+    await says.provider.waiting.wait()
     says.suspend(Ending(FinishReason.INTERRUPTED))
-    assert _ended(await running).turn.finish_reason is FinishReason.INTERRUPTED
+    assert _ended(await running).finish_reason is FinishReason.INTERRUPTED
 
 
 async def _joins(*items: StreamItem | Exception | None, resume: ResumePoint | None = None) -> list[int]:
     """Runs a turn, and returns how many requests were sent before each time when messages could join."""
-    provider = FakeProvider(items)
-    store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
     times: list[int] = []
 
-    async def take_in(run: TurnRun) -> None:
-        times.append(len(provider.requests))
+    async def take_in(_run: TurnRun) -> None:
+        times.append(len(run.provider.requests))
 
-    run = LoneRun(make_environment(store, FakeProviders(provider)), make_turn(), resume, take_in)
-    await run.run(FairSemaphore(1))
+    run = Lone(*items, resume=resume, take_in=take_in)
+    await run.start()
     return times
 
 
 async def test_no_message_joins_a_paused_answer() -> None:
     """Its rest belongs to it."""
-    assert await _joins(TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn")) == [0]
+    assert await _joins(*PAUSE) == [0]
 
 
 async def test_no_message_joins_a_step_that_an_earlier_process_began() -> None:

@@ -55,12 +55,7 @@ from turnwire.domain.conversation.events import (
 )
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus, ToolUse
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
-from turnwire.domain.errors import (
-    MessageNotWaiting,
-    SessionNotFound,
-    TooManyTurns,
-    TurnInProgress,
-)
+from turnwire.domain.errors import MessageNotWaiting, SessionNotFound, TooManyTurns, TurnInProgress
 from turnwire.ports.commit import OrderQueue, PutMessage, RemoveMessage, Work
 
 AT = Now(datetime(2026, 1, 2, tzinfo=UTC), 5.0)

@@ -17,7 +17,7 @@ from tests.support.fakes.core import (
     server_tool,
 )
 from tests.support.fakes.domain_values import make_session
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, elapse, settled
 from tests.support.fakes.turns import deliver, send
 from turnwire.core.ending import Ending
 from turnwire.core.tools.results import CallResult
@@ -94,11 +94,9 @@ async def test_nothing_begins_beside_a_change_of_the_conversation() -> None:
     store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
     turns = _turns(store)
     mark = Work((RemoveMessage("mark"),))
-    changing = asyncio.create_task(turns.change_idle("default", "ses_1", mark))
-    await settled()
+    changing = await begun(turns.change_idle("default", "ses_1", mark))
     sending = send(turns, "a")
-    refused = asyncio.create_task(turns.change_idle("default", "ses_1", mark))
-    await settled()
+    refused = await begun(turns.change_idle("default", "ses_1", mark))
     assert [commit.changes for commit in store.commits] == [mark.changes]
     store.automatic = True
     store.futures[0].set_result(Committed(0, 1))
@@ -128,8 +126,7 @@ async def test_an_abort_while_one_turn_follows_the_other_leaves_none() -> None:
         send(turns, "b")
         for _ in range(steps):
             await asyncio.sleep(0)
-        aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
-        await settled()
+        aborting = await begun(turns.abort("ses_1", "", keep_queue=False))
         assert (aborting.done(), turns.live("ses_1")) == (True, None), steps
         assert turns._owners == {}, steps
 
@@ -239,8 +236,7 @@ async def test_a_deletion_ends_with_the_server() -> None:
     turns = _turns(store)
     await send(turns, "a")
     store.is_full = True
-    deleting = asyncio.create_task(_delete(turns))
-    await settled()
+    deleting = await begun(_delete(turns))
     assert not deleting.done()
     await turns.aclose()
     with pytest.raises(ShuttingDown):
@@ -264,10 +260,8 @@ async def test_a_deletion_waits_for_the_commit_on_its_way() -> None:
     """And lets its owner go."""
     store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
     turns = _turns(store)
-    changing = asyncio.create_task(turns.change_idle("default", "ses_1", Work((RemoveMessage("msg_1"),))))
-    await settled()
-    deleting = asyncio.create_task(_delete(turns))
-    await settled()
+    changing = await begun(turns.change_idle("default", "ses_1", Work((RemoveMessage("msg_1"),))))
+    deleting = await begun(_delete(turns))
     assert len(store.commits) == 1
     store.automatic = True
     store.futures[-1].set_result(Committed(0, 1))
@@ -285,11 +279,9 @@ async def test_a_stop_waits_for_messages_that_an_abort_puts_back() -> None:
     await settled()
     environment = turns._environment
     await environment.reads.acquire("default", environment.reads.limit)
-    aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
-    await settled()
+    aborting = await begun(turns.abort("ses_1", "", keep_queue=False))
     assert turns.counts().running == 0
-    closing = asyncio.create_task(turns.aclose())
-    await settled()
+    closing = await begun(turns.aclose())
     assert not closing.done()
     environment.reads.release("default", environment.reads.limit)
     await closing
@@ -306,9 +298,7 @@ async def test_a_turn_that_begins_in_the_commit_that_ends_another_runs() -> None
     await settled()
     owner = turns.waiting_in("ses_1", "msg_b")
     store.automatic = False
-    removing = asyncio.create_task(owner.remove("msg_b", Work()))
-    await settled()
-    assert owner.run is not None
+    removing = await begun(owner.remove("msg_b", Work()))
     owner.run.stop(Ending(FinishReason.ABORTED))
     await settled()
     sending = send(turns, "c")
@@ -331,8 +321,7 @@ async def test_an_abort_goes_on_without_its_caller() -> None:
     await send(turns, "c", is_late=True)
     await settled()
     store.automatic = False
-    aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
-    await settled()
+    aborting = await begun(turns.abort("ses_1", "", keep_queue=False))
     aborting.cancel()
     await settled()
     store.automatic = True
@@ -350,8 +339,7 @@ async def test_a_turn_that_begins_at_once_behind_another_runs_once() -> None:
     await send(turns, "a")
     await settled()
     store.automatic = False
-    aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
-    await settled()
+    aborting = await begun(turns.abort("ses_1", "", keep_queue=False))
     sending = send(turns, "b")
     store.automatic = True
     store.futures[-1].set_result(Committed(0, 9))

@@ -14,7 +14,7 @@ from tests.support.fakes.domain_values import (
     make_session,
     make_turn,
 )
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import begun
 from turnwire.core.intake.requests import NamedRequests, SessionChange
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.forks import CopiedConversation, SessionForks, copy_conversation
@@ -55,11 +55,9 @@ async def test_the_end_waits_for_a_copy_whose_caller_is_gone() -> None:
     environment = make_environment(store)
     requests = NamedRequests(environment.store, environment.detached)
     forks = SessionForks(environment, Turns(environment), requests)
-    copying = asyncio.create_task(forks.fork(BUILT_IN, "ses_1", "", SessionChange()))
-    await settled()
+    copying = await begun(forks.fork(BUILT_IN, "ses_1", "", SessionChange()))
     copying.cancel()
-    closing = asyncio.create_task(environment.detached.aclose())
-    await settled()
+    closing = await begun(environment.detached.aclose())
     assert (copying.cancelled(), closing.done()) == (True, False)
     store.may_go_on.set()
     await closing

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fakes.core import FakeStore, make_environment
 from tests.support.fakes.domain_values import NOW, make_session, make_turn
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import begun, settled
 from tests.support.fakes.turns import send
 from turnwire.core.actor import Now
 from turnwire.core.intake.requests import NamedRequest, NamedRequests
@@ -103,8 +103,7 @@ async def test_the_event_of_an_archived_session_comes_behind_no_later_one() -> N
     store = Stored()
     sessions, turns = _sessions(store)
     first = asyncio.create_task(turns.change_idle("default", "ses_1", Work((PutSession(make_session()),))))
-    archiving = asyncio.create_task(sessions.mark_archived(BUILT_IN, "ses_1", NamedRequest(), is_archived=True))
-    await settled()
+    archiving = await begun(sessions.mark_archived(BUILT_IN, "ses_1", NamedRequest(), is_archived=True))
     await store.answer_reads()
     sending = send(turns, "a")
     await settled()
@@ -127,8 +126,7 @@ async def test_whoever_reads_keeps_the_owner() -> None:
     first = _title(sessions, "ses_1", "a")
     await settled()
     other = turns.change_idle("default", "ses_1", Work((PutSession(make_session(title="b")),)))
-    changing = asyncio.create_task(other)
-    await settled()
+    changing = await begun(other)
     with turns.held("default", "ses_1") as owner:
         store.futures[0].set_result(Committed(0, 1))
         await changing

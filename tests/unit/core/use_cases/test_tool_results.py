@@ -1,13 +1,12 @@
 """Results of tool calls: submitted to a turn, or folded into the calls that they answer."""
 
-import asyncio
 from typing import Any
 
 import msgspec
 
 from tests.support.fakes.core import FakeStore, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_part, make_session
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import begun
 from turnwire.core.intake.requests import NewToolResult
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import Turns
@@ -43,8 +42,7 @@ async def test_messages_that_get_results_have_a_place_in_memory() -> None:
     async def store_folded(*_: Any) -> int:
         return room.in_use
 
-    folding = asyncio.create_task(results.fold(BUILT_IN, APPENDED, NOW, store_folded))
-    await settled()
+    folding = await begun(results.fold(BUILT_IN, APPENDED, NOW, store_folded))
     assert not folding.done()
     room.release("other", room.limit)
     assert await folding >= 5_000

@@ -9,17 +9,12 @@ import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeStore, make_environment
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, elapse, settled
 from tests.support.fakes.uploads import FakeUploads
 from turnwire.core.intake.requests import NamedRequests, NewUpload
 from turnwire.core.settings import FileSettings
 from turnwire.core.use_cases.uploads import INTERVAL_SECONDS, MAX_DIGESTS, UploadExpiry, Uploads
-from turnwire.domain.errors import (
-    InvalidRequest,
-    ShuttingDown,
-    StorageError,
-    StorageFull,
-)
+from turnwire.domain.errors import InvalidRequest, ShuttingDown, StorageError, StorageFull
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.moving.uploads import Chunk, Upload
 
@@ -37,8 +32,7 @@ class World:
 
     async def begun(self, size: int = 0) -> str:
         """Returns the id of a new upload."""
-        creating = asyncio.create_task(self.uploads.create(BUILT_IN, NewUpload(size_bytes=size)))
-        await settled()
+        creating = await begun(self.uploads.create(BUILT_IN, NewUpload(size_bytes=size)))
         self.fake.release()
         return (await creating).upload_id
 

@@ -115,7 +115,6 @@ class Reader:
         """Returns the ids of the requests that are told before a message."""
         found = []
         async for change in self._stream:
-            assert change is not None
             assert change.directory == f"/{change.session_id}"
             if isinstance(change.kind, MessageChange) and change.kind.message.message_id == message_id:
                 break
@@ -203,7 +202,6 @@ async def test_the_directory_is_that_of_the_newest_event(monkeypatch: pytest.Mon
 
     async def next_directory(stream: AsyncIterator[Change | None], mark: str) -> str:
         async for change in stream:
-            assert change is not None
             if isinstance(change.kind, MessageChange) and change.kind.message.message_id == mark:
                 return change.directory
         raise AssertionError("the stream has ended")

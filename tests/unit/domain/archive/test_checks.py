@@ -96,10 +96,7 @@ def test_turns(fields: dict[str, Any], place: str) -> None:
         (ToolUse(name="a", status=ToolStatus.RUNNING), ".content.status"),
         (ToolUse(name="a", status=ToolStatus.ERROR, permission_id="per_1"), ".content.permission_id"),
         (ToolUse(name="a", status=ToolStatus.ERROR, metadata_json="1"), ".content.metadata_json"),
-        (
-            ToolUse(name="a", status=ToolStatus.SUCCESS, files=(make_file(b"", mime="x"),)),
-            ".content.files[0].mime",
-        ),
+        (ToolUse(name="a", status=ToolStatus.SUCCESS, files=(make_file(b"", mime="x"),)), ".content.files[0].mime"),
         (ToolUse(name="a", status=ToolStatus.SUCCESS, logs=("",) * 201), ".content.logs"),
         (ToolUse(name="a", status=ToolStatus.SUCCESS, logs=("x" * 501,)), ".content.logs[0]"),
         (ToolResult(call_id="c" * 1025, output=""), ".content.call_id"),

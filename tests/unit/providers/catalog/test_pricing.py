@@ -77,8 +77,6 @@ def test_configured_prices_are_rounded_once() -> None:
 def test_names_are_those_of_the_model_and_not_of_its_family() -> None:
     """The list has one entry for all dated versions of a model."""
     own, dated = (listed_model("openai", "", name) for name in ("gpt-4o", "gpt-4o-2024-08-06"))
-    assert own is not None
-    assert dated is not None
     assert (own.name, dated.name) == ("gpt 4o", "")
     assert own.context_window_tokens == dated.context_window_tokens == 128_000
     assert (

@@ -5,22 +5,13 @@ import json
 import tracemalloc
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
+from tests.support.fakes.domain_values import make_answer, make_message
 from turnwire.domain import errors
-from turnwire.domain.conversation.messages import (
-    Content,
-    FinishReason,
-    Message,
-    MessageStatus,
-    MessageType,
-    Part,
-    Text,
-    ToolStatus,
-    ToolUse,
-)
+from turnwire.domain.conversation.messages import FinishReason, Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import (
@@ -39,27 +30,10 @@ from turnwire.providers.offline.provider import OfflineProvider
 from turnwire.providers.offline.request import OfflineWriter
 from turnwire.providers.offline.script import MAX_LINES
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def message(kind: MessageType, *contents: Content, message_id: str = "msg_1") -> Message:
-    """Returns a stored message with these contents."""
-    return Message(
-        message_id=message_id,
-        session_id="ses_1",
-        type=kind,
-        status=MessageStatus.COMPLETE,
-        created_at=NOW,
-        updated_at=NOW,
-        parts=tuple(Part(part_id=f"prt_{i}", index=i, content=content) for i, content in enumerate(contents)),
-    )
-
 
 def asking(text: str, model: str = "echo", *later: Message, **fields: object) -> ProviderRequest:
     """Returns the request that answers the text; `later` came after it."""
-    return ProviderRequest(
-        model_id=model, system="", messages=(message(MessageType.USER, Text(text)), *later), **fields
-    )
+    return ProviderRequest(model_id=model, system="", messages=(make_message("msg_1", text), *later), **fields)
 
 
 async def items_of(request: ProviderRequest) -> list[StreamItem]:
@@ -165,7 +139,7 @@ async def test_tools_calls_each_declared_tool_with_fitting_arguments() -> None:
 async def test_numbers_are_within_their_bounds(bounds: dict[str, int], number: int) -> None:
     """A tool would refuse others."""
     schema = {"properties": {"days": {"type": "integer", **bounds}}, "required": ["days"]}
-    tool = ToolDefinition("weather", "Tells the weather.", json.dumps(schema))
+    tool = ToolDefinition("weather", "", json.dumps(schema))
     assert calls_of(await items_of(asking("go", "tools", tools=(tool,)))) == {"weather": json.dumps({"days": number})}
 
 
@@ -184,7 +158,7 @@ async def test_call_ids_differ_between_the_steps_of_a_conversation() -> None:
     """A real provider never repeats a call id either."""
     text = "/tool a\n/tool b\n/step\n/tool c"
     first = await items_of(asking(text))
-    step = message(MessageType.ASSISTANT, ToolUse(name="a", status=ToolStatus.SUCCESS, output=""))
+    step = make_answer("msg_1", ToolUse(name="a", status=ToolStatus.SUCCESS, output=""))
     second = await items_of(asking(text, "echo", step))
     ids = [item.call_id for item in first + second if isinstance(item, ToolCallDelta) and item.name]
     assert len(set(ids)) == 3
@@ -201,13 +175,8 @@ async def test_directives_are_performed_in_order() -> None:
     """The plain lines are echoed in their places."""
     items = await items_of(asking("/reason hm\nfirst\n/words 2\nsecond\n/finish content_filter"))
     parts = [(type(item), item.text) for item in items if isinstance(item, TextDelta | ReasoningDelta)]
-    assert parts == [
-        (ReasoningDelta, "hm"),
-        (TextDelta, "first"),
-        (TextDelta, "\nlorem"),
-        (TextDelta, " ipsum"),
-        (TextDelta, "\nsecond"),
-    ]
+    texts = ("first", "\nlorem", " ipsum", "\nsecond")
+    assert parts == [(ReasoningDelta, "hm"), *((TextDelta, text) for text in texts)]
     assert items[-1] == StepFinished(FinishReason.CONTENT_FILTER, "content_filter")
 
 
@@ -248,7 +217,7 @@ async def test_an_error_between_two_lines_cuts_their_part() -> None:
 
 async def test_a_paused_answer_is_continued() -> None:
     """Without results the next step says so."""
-    paused = message(MessageType.ASSISTANT, Text("wait"))
+    paused = make_answer("msg_1", "wait")
     assert text_of(await items_of(asking("wait\n/finish paused", "echo", paused))) == "continued"
 
 
@@ -384,7 +353,7 @@ async def test_few_flaky_messages_are_remembered(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("turnwire.providers.offline.provider.MAX_FLAKY", 3)
     provider = OfflineProvider()
     for number in range(10):
-        user = message(MessageType.USER, Text("/flaky unavailable 2"), message_id=f"msg_{number}")
+        user = make_message(f"msg_{number}", "/flaky unavailable 2")
         with pytest.raises(errors.ProviderUnavailable):
             async for _ in stream_of(ProviderRequest(model_id="echo", system="", messages=(user,)), provider):
                 pass

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import begun, settled
 from turnwire.domain.errors import StorageBusy
 from turnwire.event_loop.owner import NO_OWNER, OWNER, own
 from turnwire.storage.sql.connection import Connection
@@ -42,8 +42,7 @@ async def held(tmp_path: Path) -> AsyncIterator[Held]:
     sqlite3.connect(tmp_path / "one.db").close()
     connection = await Connection.open(partial(opened, tmp_path / "one.db", read_only=True), is_reader=True)
     held = Held(connection)
-    holding = asyncio.create_task(connection.run(lambda _: held.goes_on.wait()))
-    await settled()
+    holding = await begun(connection.run(lambda _: held.goes_on.wait()))
     yield held
     held.goes_on.set()
     await holding
@@ -88,8 +87,7 @@ async def test_a_closed_connection_carries_out_what_waited(held: Held) -> None:
     """It refuses what comes later."""
     reads = [held.read("one", owner) for _ in range(10) for owner in ("a", "b")]
     await settled()
-    closing = asyncio.create_task(held.connection.close())
-    await settled()
+    closing = await begun(held.connection.close())
     held.goes_on.set()
     await asyncio.gather(closing, *reads)
     with pytest.raises(StorageBusy, match="the database is closed"):

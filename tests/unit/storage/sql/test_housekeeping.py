@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, elapse, settled
 from turnwire.domain.errors import ShuttingDown, StorageFull
 from turnwire.storage.sql.housekeeping import (
     LOOK_SECONDS,
@@ -118,6 +118,5 @@ async def test_work_that_is_woken_and_closed_at_once_ends(loops: int) -> None:
     work.wake()
     for _ in range(loops):
         await asyncio.sleep(0)
-    closing = asyncio.create_task(work.aclose())
-    await settled()
+    closing = await begun(work.aclose())
     assert closing.done()

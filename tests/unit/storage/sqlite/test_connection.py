@@ -8,10 +8,7 @@ import pytest
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
 from turnwire.storage.sqlite.care.shrinking import INCREMENTAL
-from turnwire.storage.sqlite.connection import (
-    PAGE_BYTES,
-    opened,
-)
+from turnwire.storage.sqlite.connection import PAGE_BYTES, opened
 from turnwire.storage.sqlite.database import translate
 from turnwire.storage.sqlite.schema import MIGRATIONS, _statements
 

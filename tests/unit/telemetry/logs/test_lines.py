@@ -92,13 +92,7 @@ def test_a_failed_model_call_is_one_line(
     """Who, where, why, and what follows; without the provider's words."""
     failure = ProviderRateLimited("429: the provider quotes the prompt", {"status": "429", "providerMessage": "prompt"})
     call = ModelCallEnd(
-        turn=make_turn(),
-        model=MODEL,
-        attempt=2,
-        failure=failure,
-        retry_delay=delay,
-        fallback=fallback,
-        seconds=0.1234,
+        turn=make_turn(), model=MODEL, attempt=2, failure=failure, retry_delay=delay, fallback=fallback, seconds=0.1234
     )
     with capture_logs() as lines:
         LINES.model_call_ended(call)

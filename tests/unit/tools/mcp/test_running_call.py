@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.loop import begun, cancelled, elapse, settled
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionReply
 from turnwire.ports.tools import NewQuestion, QuestionRefused
 from turnwire.tools.mcp.running_call import CallOverError, RunningCall
@@ -61,8 +61,7 @@ async def test_a_call_returns_what_it_says_within_its_time() -> None:
     """With the replies that it got."""
     person = Person()
     call = RunningCall(person)
-    running = asyncio.create_task(call.run(call.ask(QUESTION), 10.0, "call"))
-    await settled()
+    running = await begun(call.run(call.ask(QUESTION), 10.0, "call"))
     person.replies[0].set_result(REPLY)
     assert await running == REPLY
     assert call.is_over
@@ -73,8 +72,7 @@ async def test_the_end_of_a_call_withdraws_its_questions() -> None:
     person, ending = Person(), asyncio.Event()
     call = RunningCall(person)
     running = asyncio.create_task(call.run(ending.wait(), 10.0, "call"))
-    asking = asyncio.create_task(call.ask(QUESTION))
-    await settled()
+    asking = await begun(call.ask(QUESTION))
     ending.set()
     await running
     for late in (asking, call.ask(QUESTION)):
@@ -90,8 +88,7 @@ async def test_a_question_that_is_taken_back_lets_time_go_on() -> None:
     running = asyncio.create_task(call.run(asyncio.Event().wait(), 10.0, "call"))
     asking = asyncio.create_task(call.ask(QUESTION))
     await elapse(timedelta(hours=1))
-    asking.cancel()
-    await asyncio.wait((asking,))
+    await cancelled(asking)
     assert not running.done()
     await elapse(timedelta(seconds=11))
     with pytest.raises(TimeoutError):
@@ -103,8 +100,7 @@ async def test_a_cancelled_call_ends_with_its_questions() -> None:
     """As at an abort."""
     person = Person()
     call = RunningCall(person)
-    running = asyncio.create_task(call.run(call.ask(QUESTION), 10.0, "call"))
-    await settled()
+    running = await begun(call.run(call.ask(QUESTION), 10.0, "call"))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

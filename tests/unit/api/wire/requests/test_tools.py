@@ -30,11 +30,7 @@ def _violations(function: Callable[..., object], request: object) -> list[tuple[
 def test_tool_results_name_session_and_call() -> None:
     """Both are needed; the output may be empty."""
     request = SubmitToolResultRequest(session_id="s", tool_call_id="c", output="", is_error=True, metadata_json="{}")
-    assert tool_result_request(request) == (
-        "s",
-        "c",
-        NewToolResult(output="", is_error=True, metadata_json="{}"),
-    )
+    assert tool_result_request(request) == ("s", "c", NewToolResult(output="", is_error=True, metadata_json="{}"))
     wrong = SubmitToolResultRequest(metadata_json="x", lease_id="l" * 65)
     assert _violations(tool_result_request, wrong) == [
         ("session_id", "REQUIRED"),
@@ -46,8 +42,7 @@ def test_tool_results_name_session_and_call() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["null", " 1.50 ", "1e999", "9" * 5000, '"a"', "[]", '{"a": 1.0, "a": 2}', '{"b":\n[true]}', '"é\\u00e9"'],
+    "text", ["null", " 1.50 ", "1e999", "9" * 5000, '"a"', "[]", '{"a": 1.0, "a": 2}', '{"b":\n[true]}', '"é\\u00e9"']
 )
 def test_json_output_is_kept_word_by_word(text: str) -> None:
     """Of any kind; numbers keep their form, white space stays."""
@@ -65,8 +60,7 @@ def test_files_of_a_result_keep_their_order() -> None:
     files = [ToolResultFile(mime="a/b", filename="f", url=URL), *[ToolResultFile(path="/p")] * 18]
     files.append(ToolResultFile(data=b""))
     assert tool_result_request(_result(output="o", files=files))[2] == NewToolResult(
-        output="o",
-        files=(NewFile(mime="a/b", filename="f", url=URL), *[NewFile(path="/p")] * 18, NewFile(data=b"")),
+        output="o", files=(NewFile(mime="a/b", filename="f", url=URL), *[NewFile(path="/p")] * 18, NewFile(data=b""))
     )
     too_many = _result(output="", files=[*files, ToolResultFile(path="/p")])
     assert _violations(tool_result_request, too_many) == [("files", "TOO_MANY")]
@@ -111,11 +105,7 @@ def test_a_lease_lasts_as_long_as_was_asked(duration: Duration | None, lasts: ti
 def test_an_answer_to_a_permission_request_is_one_of_four_words() -> None:
     """Two of them mean the same; the reason may be long."""
     request = Response(session_id="s", permission_id="p", response="approve", reason="x" * 4096)
-    assert permission_answer(request) == (
-        "s",
-        "p",
-        PermissionAnswer(PermissionChoice.ONCE, "x" * 4096),
-    )
+    assert permission_answer(request) == ("s", "p", PermissionAnswer(PermissionChoice.ONCE, "x" * 4096))
     wrong = Response(response="cancelled", reason="x" * 4097)
     assert _violations(permission_answer, wrong) == [
         ("session_id", "REQUIRED"),

@@ -23,17 +23,17 @@ from turnwire.api.gate import StreamingMethod, UnaryMethod
 from turnwire.api.request_sizes import max_request_bytes
 from turnwire.api.request_values import counted
 from turnwire.api.rights import LEAST_ROLE
-from turnwire.api.services.accounts.usage import UsageService
-from turnwire.api.services.asking.questions import QuestionService
 from turnwire.api.services.catalog import AgentService, ProviderService, ServerService
 from turnwire.api.services.events import EventService
 from turnwire.api.services.files import FileService, UploadService
 from turnwire.api.services.messages import MessageService
-from turnwire.api.services.moving.transfer import TransferService
-from turnwire.api.services.searching.search import SearchService
+from turnwire.api.services.questions import QuestionService
+from turnwire.api.services.search import SearchService
 from turnwire.api.services.sessions import SessionService
 from turnwire.api.services.tools import PermissionService, ToolService
+from turnwire.api.services.transfer import TransferService
 from turnwire.api.services.turns import TurnService
+from turnwire.api.services.usage import UsageService
 from turnwire.core.use_cases import UseCases
 from turnwire.domain.principal import Role
 

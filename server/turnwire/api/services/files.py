@@ -6,7 +6,7 @@ from opencode.file import file_pb2 as pb
 from opencode.file import upload_pb2
 from turnwire.api.wire.answers.files import upload
 from turnwire.api.wire.requests.checks import required_ids
-from turnwire.api.wire.requests.files.uploads import create_upload_request, write_upload_request
+from turnwire.api.wire.requests.uploads import create_upload_request, write_upload_request
 from turnwire.core.use_cases.uploads import Files, Uploads
 from turnwire.domain.principal import Principal
 

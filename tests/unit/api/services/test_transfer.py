@@ -3,7 +3,7 @@
 import pytest
 
 from opencode.transfer import transfer_pb2 as pb
-from turnwire.api.services.moving.transfer import MAX_OPTIONS, import_request
+from turnwire.api.services.transfer import MAX_OPTIONS, import_request
 from turnwire.domain.errors import InvalidRequest
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from opencode.file.upload_pb2 import CreateUploadRequest, WriteUploadRequest
-from turnwire.api.wire.requests.files.uploads import MAX_CHUNK_BYTES, create_upload_request, write_upload_request
+from turnwire.api.wire.requests.uploads import MAX_CHUNK_BYTES, create_upload_request, write_upload_request
 from turnwire.domain.conversation.limits import MAX_NUMBER
 from turnwire.domain.errors import InvalidRequest
 from turnwire.ports.moving.uploads import Chunk

@@ -1,1 +1,0 @@
-"""Services about what people are asked."""

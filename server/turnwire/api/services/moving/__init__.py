@@ -1,1 +1,0 @@
-"""Services that move whole sessions."""

@@ -1,9 +1,10 @@
 """Turns an open HTTP answer into the items of a step. Common to all APIs."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Protocol
+from itertools import groupby
+from typing import Protocol, TypeGuard
 
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.errors import ProviderAnswerOverLimit, ProviderError, ProviderStreamCut, ProviderStreamFailed
@@ -23,12 +24,13 @@ from turnwire.ports.provider import (
 from turnwire.providers.answer import json_text
 from turnwire.providers.answer.failures.errors import from_exception, from_stream
 from turnwire.providers.answer.sse import SseDecoder
-from turnwire.providers.answer.text_runs import joined
 from turnwire.providers.http.transport import is_stream
 
 DRAIN_SECONDS = 0.2
 """Maximum time to wait for the end of the body after the API's end marker or an error. Reading a body to its end keeps
 the connection usable, but a server that keeps it open must not delay the turn."""
+
+_Delta = TextDelta | ReasoningDelta | RefusalDelta
 
 
 class AnswerReader(Protocol):
@@ -228,3 +230,21 @@ async def _body(answer: OpenAnswer, is_over: Callable[[], bool]) -> AsyncGenerat
         if chunk is None:
             return
         yield chunk
+
+
+def joined(items: Iterable[StreamItem]) -> Iterator[StreamItem]:
+    """Yields the items in their order, with adjacent texts of one part joined, so that later stages handle one item."""
+    for place, run in groupby(items, key=_place):
+        if place is None:
+            yield from run
+            continue
+        first, *others = filter(_is_delta, run)
+        yield type(first)(first.key, "".join((first.text, *(one.text for one in others)))) if others else first
+
+
+def _place(item: StreamItem) -> tuple[object, ...] | None:
+    return (type(item), item.key) if _is_delta(item) else None
+
+
+def _is_delta(item: StreamItem) -> TypeGuard[_Delta]:
+    return isinstance(item, _Delta)

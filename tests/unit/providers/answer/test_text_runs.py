@@ -1,7 +1,7 @@
 """Texts that were read together are one item."""
 
 from turnwire.ports.provider import PartEnded, ReasoningDelta, StreamItem, TextDelta, ToolCallDelta
-from turnwire.providers.answer.text_runs import joined
+from turnwire.providers.answer.stream import joined
 
 
 def test_neighbours_of_one_part_are_joined() -> None:

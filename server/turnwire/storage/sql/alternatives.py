@@ -8,14 +8,14 @@ import msgspec
 
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.errors import MessageNotFound
-from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
+from turnwire.domain.pages import decode_token, encode_token
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import AlternativesPage, Page
 from turnwire.ports.store import MAX_RESTORABLE
 from turnwire.storage.rows import NOT_TAKEN_BACK
 from turnwire.storage.sql.columns import PARTS_BYTES, WITH_PARTS, read_messages, session_row
 from turnwire.storage.sql.database import Database
-from turnwire.storage.sql.pages import check_light, cut, fitting, limit_of
+from turnwire.storage.sql.pages import check_light, fitting_page, limit_of
 
 ON_PATH = "session = ? AND on_path = 1 AND queued = 0"
 """Messages on the path, as SQL."""
@@ -113,8 +113,7 @@ def alternatives_of(
         previous = _previous(db, session, asked)
         on_path, _ = shown_behind(db, session, previous) or ("", 0)
         found = db.each(_LISTED, (session, previous, after, on_path, after, limit_of(page)))
-        rows, left_out = fitting(found, itemgetter(2), None if page.size is None else MAX_PAGE_BYTES)
-        rows, more = cut(rows, page, left_out)
+        rows, more = fitting_page(found, itemgetter(2), page)
         check_light(sum(one[2] for one in rows), max_bytes)
         ids = db.dialect.keys([one[1] for one in rows])
         messages = read_messages(db, f"messages.id {db.dialect.among}", (ids,), "place", columns=WITH_PARTS)

@@ -7,12 +7,12 @@ from turnwire.domain.conversation.messages import Part
 from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion, Question
 from turnwire.domain.errors import PermissionRequestNotFound, QuestionNotFound
-from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
+from turnwire.domain.pages import decode_token, encode_token
 from turnwire.ports.pages import OpenCall, OpenCallPage, Page, PermissionPage, QuestionPage
 from turnwire.storage.rows import hold_of, parts_of, permission_of, question_of
 from turnwire.storage.sql.columns import MESSAGE_BYTES, session_row
 from turnwire.storage.sql.database import Database
-from turnwire.storage.sql.pages import cut, fitting, limit_of
+from turnwire.storage.sql.pages import fitting_page, limit_of
 
 _ONE = (
     "SELECT {kind}s.body FROM {kind}s JOIN live_sessions AS sessions ON sessions.id = {kind}s.session"
@@ -89,11 +89,9 @@ def _open_page(
         f"SELECT body, {kind}_id FROM {kind}s {db.dialect.hint(f'{kind}s_open')} WHERE open = 1 AND tenant = ?{owner}"
         f" AND id > coalesce((SELECT id FROM {kind}s WHERE {kind}_id = ? AND tenant = ?), 0) ORDER BY id LIMIT ?"
     )
-    most = None if page.size is None else MAX_PAGE_BYTES
     with db.snapshot():
         found = db.each(query, (tenant, after, tenant, limit_of(page)))
-        rows, left_out = fitting(found, lambda row: len(row[0].encode()), most, light_bytes=max_bytes)
-    rows, more = cut(rows, page, left_out)
+        rows, more = fitting_page(found, lambda row: len(row[0].encode()), page, light_bytes=max_bytes)
     return [body for body, _ in rows], encode_token(listing, rows[-1][1]) if more else ""
 
 
@@ -124,8 +122,7 @@ def open_calls(
     query = _OPEN_CALLS.format(hint=db.dialect.hint(f"open_calls_of_{of}s"), where=where)
     with db.snapshot():
         rows = db.each(query, (*parameters, *after, limit_of(page)))
-        found, left_out = fitting(rows, itemgetter(5), MAX_PAGE_BYTES, light_bytes=max_bytes)
-        found, more = cut(found, page, left_out)
+        found, more = fitting_page(rows, itemgetter(5), page, light_bytes=max_bytes)
         parts = dict(_parts(db, {one[3] for one in found}))
     calls = tuple(OpenCall(one[0], one[1], one[2], parts[one[3]][one[4]]) for one in found)
     return OpenCallPage(calls, encode_token(listed, *found[-1][-2:]) if more else "")

@@ -7,7 +7,7 @@ from operator import itemgetter
 from turnwire.domain.conversation.messages import Message, MessageType
 from turnwire.domain.conversation.sizes import BARE_BYTES, check_conversation, message_bytes
 from turnwire.domain.errors import MessageNotFound, ToolCallNotFound
-from turnwire.domain.pages import MAX_PAGE_BYTES, encode_token
+from turnwire.domain.pages import encode_token
 from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.pages import MessagePage, Page
 from turnwire.storage.rows import NOT_TAKEN_BACK, turn_of
@@ -25,7 +25,7 @@ from turnwire.storage.sql.columns import (
     total,
 )
 from turnwire.storage.sql.database import Database
-from turnwire.storage.sql.pages import after_token, check_light, cut, fitting, limit_of, listing, order_of
+from turnwire.storage.sql.pages import after_token, check_light, fitting, fitting_page, limit_of, listing, order_of
 from turnwire.storage.sql.sessions import session
 from turnwire.storage.sql.turns import turns_begun
 
@@ -78,8 +78,7 @@ def messages(db: Database, tenant: str, session_id: str, page: Page, *, max_byte
         row = session_row(db, tenant, session_id)
         head = number(db, "SELECT head_sequence FROM sessions WHERE id = ?", (row,))
         sized = db.each(query, (row, *parameters, limit_of(page)))
-        rows, left_out = fitting(sized, itemgetter(3), None if page.size is None else MAX_PAGE_BYTES)
-        rows, more = cut(rows, page, left_out)
+        rows, more = fitting_page(sized, itemgetter(3), page)
         check_light(sum(row[3] for row in rows), max_bytes)
         ids = db.dialect.keys([row[0] for row in rows])
         found = read_messages(db, f"messages.id {db.dialect.among}", (ids,), order_of(page), columns=WITH_PARTS)

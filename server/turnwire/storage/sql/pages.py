@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 from turnwire.domain.errors import AnswerTooLarge
-from turnwire.domain.pages import decode_token
+from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token
 from turnwire.ports.pages import Page
 
 HEAVY_BYTES = 2**20
@@ -83,12 +83,20 @@ def after_token(session_id: str, page: Page) -> tuple[str, tuple[int, ...]]:
     return f"AND (queued, place) {'<' if page.newest_first else '>'} (?, ?)", key
 
 
+def fitting_page(
+    rows: Generator[Any], size: Callable[[Any], int], page: Page, *, light_bytes: int | None = None
+) -> tuple[list[Any], bool]:
+    """Returns the rows of a page that fit into an answer, and whether there is a next page; see `fitting`."""
+    most = None if page.size is None else MAX_PAGE_BYTES
+    return cut(*fitting(rows, size, most, light_bytes=light_bytes), page)
+
+
 def limit_of(page: Page) -> int:
     """Returns the size of the page plus one row, which shows whether there is a next page."""
     return NO_LIMIT if page.size is None else page.size + 1
 
 
-def cut(rows: list[Any], page: Page, left_out: bool = False) -> tuple[list[Any], bool]:
+def cut(rows: list[Any], left_out: bool, page: Page) -> tuple[list[Any], bool]:
     """Returns at most a page of the rows, and whether there is a next page."""
     more = page.size is not None and (left_out or len(rows) > page.size)
     return rows[: page.size], more

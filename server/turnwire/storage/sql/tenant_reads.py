@@ -74,23 +74,13 @@ class ReadDependencies:
 
 
 def _read(
-    query: Callable[Concatenate[Database, str, P], T],
+    query: Callable[Concatenate[Database, str, P], T], *, is_long: bool = False
 ) -> Callable[Concatenate["TenantReads", P], Coroutine[Any, Any, T]]:
-    """Returns a read of a tenant that runs a query on the common connection."""
+    """Returns a read of a tenant that runs a query on the common connection, or on that for long reads."""
 
     async def read(self: "TenantReads", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.reads.connection.run(query, self.tenant, *args, **kwargs)
-
-    return read
-
-
-def _long(
-    query: Callable[Concatenate[Database, str, P], T],
-) -> Callable[Concatenate["TenantReads", P], Coroutine[Any, Any, T]]:
-    """Returns a read that runs on the connection for long reads."""
-
-    async def read(self: "TenantReads", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.reads.long.run(query, self.tenant, *args, **kwargs)
+        connection = self.reads.long if is_long else self.reads.connection
+        return await connection.run(query, self.tenant, *args, **kwargs)
 
     return read
 
@@ -151,7 +141,7 @@ class TenantReads:
 
     session = _read(sessions.session)
     known_sessions = _read(sessions.known_sessions)
-    session_ids = _long(sessions.session_ids)
+    session_ids = _read(sessions.session_ids, is_long=True)
     is_taken = _read(sessions.is_taken)
     message = _by_size(reading.message)
     messages = _by_size(reading.messages)
@@ -182,6 +172,8 @@ class TenantReads:
     stored_files = _read(stored.stored_files)
     _whole_display = _by_length(displays.display)
     _page_of_display = _by_size(displays.display)
+    _events_of_session = _by_size(log.session_events)
+    _events_of_all = _by_size(log.log_events)
 
     async def cached_session(self, session_id: str) -> Session:
         """Returns a session's settings."""
@@ -236,20 +228,12 @@ class TenantReads:
 
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of a session's events."""
-        page = await self._events(log.session_events, session_id, after, kinds=kinds)
+        page = await self._events_of_session(session_id, after, codec=self.reads.codec, kinds=kinds)
         await self.reads.writer.published(session_id)
         return page
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of all events."""
-        page = await self._events(log.log_events, after, kinds=kinds)
+        page = await self._events_of_all(after, codec=self.reads.codec, kinds=kinds)
         await self.reads.writer.published()
         return page
-
-    async def _events(self, query: Callable[..., EventPage], *args: object, kinds: frozenset[str] | None) -> EventPage:
-        """Reads a page of the log; a page of one large event is read on the connection for long reads."""
-        page = partial(query, codec=self.reads.codec, kinds=kinds)
-        try:
-            return await self.reads.connection.run(page, self.tenant, *args, max_bytes=pages.HEAVY_BYTES)
-        except pages.HeavyRead:
-            return await self.reads.long.run(page, self.tenant, *args)

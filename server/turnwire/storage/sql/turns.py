@@ -1,13 +1,14 @@
 """Turns: pages of them, their usage, and the messages that wait for theirs."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 import msgspec
 
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, Turn, TurnStatus
 from turnwire.domain.errors import TurnNotFound
 from turnwire.domain.money import Usage, add_known, add_usage
-from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token, wrong_token
+from turnwire.domain.pages import decode_token, encode_token, wrong_token
 from turnwire.ports.pages import Page, QueuePage, TurnPage
 from turnwire.ports.store import Spent
 from turnwire.storage.rows import turn_of
@@ -20,7 +21,7 @@ from turnwire.storage.sql.columns import (
     session_row,
 )
 from turnwire.storage.sql.database import Database, Dialect
-from turnwire.storage.sql.pages import check_light, cut, fitting, limit_of
+from turnwire.storage.sql.pages import check_light, fitting_page, limit_of
 
 _usage = msgspec.json.Decoder(Usage).decode
 
@@ -61,11 +62,9 @@ def turns(
         parameters.append(_turn_row(db, row, turn_id))
     order = "id DESC" if page.newest_first else "id"
     query = f"SELECT {TURN_HEADER} FROM turns WHERE {where} ORDER BY {order} LIMIT ?"
-    most = None if page.size is None else MAX_PAGE_BYTES
     with db.snapshot():
         found = db.each(query, (*parameters, limit_of(page)))
-        rows, left_out = fitting(found, lambda row: len(row[2].encode()), most, light_bytes=max_bytes)
-    rows, more = cut(rows, page, left_out)
+        rows, more = fitting_page(found, lambda row: len(row[2].encode()), page, light_bytes=max_bytes)
     token = encode_token(turns_listed, rows[-1][0]) if more else ""
     return TurnPage(tuple(turn_of(*row) for row in rows), token)
 
@@ -121,8 +120,7 @@ def queue(db: Database, tenant: str, session_id: str, page: Page, *, max_bytes: 
         [after] = decode_token(page.token, listing, int) if page.token else [0]
         revision = number(db, "SELECT queue_revision FROM sessions WHERE id = ?", (row,))
         found = db.each(query, (row, after, limit_of(page)))
-        rows, left_out = fitting(found, lambda one: one[2], None if page.size is None else MAX_PAGE_BYTES)
-        rows, more = cut(rows, page, left_out)
+        rows, more = fitting_page(found, itemgetter(2), page)
         check_light(sum(one[2] for one in rows), max_bytes)
         ids = db.dialect.keys([one[0] for one in rows])
         messages = read_messages(db, f"messages.id {db.dialect.among}", (ids,), "place")

@@ -27,7 +27,7 @@ from turnwire.storage.sql.tokens import put_tokens, token_rows
 from turnwire.storage.sql.unfinished import MARK, Unfinished
 from turnwire.storage.sqlite import schema
 from turnwire.storage.sqlite.care.damaged_log import refuse_damaged_log
-from turnwire.storage.sqlite.connection import ProcessLock, opened
+from turnwire.storage.sqlite.connection import locked, opened
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.tokens import opened_tokens
 from turnwire.storage.tokens import is_address
@@ -279,9 +279,7 @@ def _opened(name: str, *, is_target: bool) -> AbstractContextManager[_End]:
 def _file(path: Path, *, is_target: bool) -> Iterator[_End]:
     if not is_target and not path.is_file():
         raise StorageError(f"the file {path} does not exist", {"path": str(path)})
-    lock = ProcessLock(files := DatabaseFiles(path))
-    lock.acquire(create=is_target)
-    try:
+    with locked(files := DatabaseFiles(path), create=is_target):
         refuse_damaged_log(files.beside(""))
         with closing(opened(path, read_only=not is_target)) as db:
             if is_target:
@@ -295,8 +293,6 @@ def _file(path: Path, *, is_target: bool) -> Iterator[_End]:
                 read=db.each,
                 settle=lambda _: None,
             )
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import fcntl
 import os
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from turnwire.domain.errors import StorageBusy, StorageError
@@ -149,3 +149,14 @@ class ProcessLock:
                 {"path": str(path), "process": owner or "unknown"},
             ) from error
         return descriptor
+
+
+@contextlib.contextmanager
+def locked(files: DatabaseFiles, *, create: bool = False) -> Iterator[None]:
+    """Keeps servers from the database in the block. Arguments and errors are those of `ProcessLock.acquire`."""
+    lock = ProcessLock(files)
+    lock.acquire(create=create)
+    try:
+        yield
+    finally:
+        lock.release()

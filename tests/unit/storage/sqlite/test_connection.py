@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
-from turnwire.storage.sqlite.care.shrinking import INCREMENTAL
 from turnwire.storage.sqlite.connection import PAGE_BYTES, opened
 from turnwire.storage.sqlite.database import translate
 from turnwire.storage.sqlite.schema import MIGRATIONS, _statements
@@ -65,7 +64,8 @@ def test_a_new_file_has_the_pages_that_the_store_relies_on(tmp_path: Path) -> No
     foreign = tmp_path / "foreign.sqlite"
     with contextlib.closing(sqlite3.connect(foreign)) as db:
         db.executescript("PRAGMA page_size = 4096; PRAGMA auto_vacuum = NONE; CREATE TABLE one (text TEXT)")
-    for path, pages in ((tmp_path / "new.sqlite", (PAGE_BYTES, INCREMENTAL)), (foreign, (4096, 0))):
+    incremental = 2
+    for path, pages in ((tmp_path / "new.sqlite", (PAGE_BYTES, incremental)), (foreign, (4096, 0))):
         with contextlib.closing(opened(path, read_only=False)) as db:
             db.execute("CREATE TABLE two (text TEXT)")
         with contextlib.closing(sqlite3.connect(path)) as db:

@@ -18,7 +18,7 @@ from turnwire.storage.sql.words import forget_words
 from turnwire.storage.sqlite.care.backup import back_up
 from turnwire.storage.sqlite.care.integrity import IntegrityReport, integrity_report
 from turnwire.storage.sqlite.care.opening import read_only, schema_version, translated
-from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, ProcessLock
+from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, locked
 from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.schema import MIGRATIONS
@@ -130,7 +130,7 @@ def repair(path: Path, now: datetime, advance: Callable[[int, int], None] = lamb
     if not before.is_repairable:
         return Repairs(before=before, after=before, copy="")
     copy = path.with_name(f"{path.name}.before-repair-{now:%Y%m%dT%H%M%S}")
-    with _locked(path):
+    with locked(DatabaseFiles(path)):
         back_up(path, copy, keeps_damage=True, advance=advance)
         while after.is_repairable:
             names = {finding.name for finding in after.findings}
@@ -151,7 +151,7 @@ def rebuild_search(path: Path) -> None:
     """
     with read_only(path) as db:
         schema_version(db)
-    with _locked(path), _writing(path) as db:
+    with locked(DatabaseFiles(path)), _writing(path) as db:
         forget_words(db)
 
 
@@ -185,17 +185,6 @@ def _repair(db: SqliteDatabase, report: Report) -> None:
         db.execute("REINDEX")
     if report.is_complete:
         count_anew(db)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Prevents servers from opening the database."""
-    lock = ProcessLock(DatabaseFiles(path))
-    lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager

@@ -2,17 +2,15 @@
 
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
 from turnwire.domain.errors import StorageError
 from turnwire.storage.sqlite.care.opening import schema_version, translated
-from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, ProcessLock
+from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, locked
 from turnwire.storage.sqlite.files import DatabaseFiles
-
-INCREMENTAL = 2
-"""`PRAGMA auto_vacuum` of files that can shrink while they are used."""
 
 STEP_PAGES = 16
 """Pages given back in one step: 128 KiB, each page of which may be moved first."""
@@ -53,18 +51,14 @@ def compact(path: Path) -> Compacted:
     """
     if not path.is_file():
         raise StorageError(f"the file {path} does not exist", {"path": str(path)})
-    lock = ProcessLock(DatabaseFiles(path))
-    lock.acquire()
-    try:
-        with translated(path), closing(sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)) as db:
-            schema_version(db)
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            before = path.stat().st_size
-            db.execute("VACUUM")
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            return Compacted(path=str(path), bytes_before=before, bytes_after=path.stat().st_size)
-    finally:
-        lock.release()
+    connecting = partial(sqlite3.connect, path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
+    with locked(DatabaseFiles(path)), translated(path), closing(connecting()) as db:
+        schema_version(db)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        before = path.stat().st_size
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return Compacted(path=str(path), bytes_before=before, bytes_after=path.stat().st_size)
 
 
 def _number(db: sqlite3.Connection, pragma: str) -> int:

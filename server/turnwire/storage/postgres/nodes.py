@@ -286,10 +286,6 @@ class NodeDatabase(WritingDatabase):
 class NodeKeeper(NoFiles):
     """The database of several nodes. Implements `turnwire.storage.sql.writer.Keeper`; see there."""
 
-    def loss(self) -> StorageError | None:
-        """Returns None: the database keeps what it has committed."""
-        return None
-
     def refusal(self, db: Database, error: Exception) -> tuple[DomainError, StorageError | None]:
         """Returns why the server rejected a transaction. Losing the connection loses the shards."""
         assert isinstance(db, NodeDatabase)

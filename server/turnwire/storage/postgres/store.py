@@ -63,10 +63,6 @@ class PostgresSettings(RetentionSettings, frozen=True, kw_only=True):
 class PostgresKeeper(NoFiles):
     """The PostgreSQL server. Implements `turnwire.storage.sql.writer.Keeper`; see there."""
 
-    def loss(self) -> StorageError | None:
-        """Returns None: the database keeps what it has committed."""
-        return None
-
     def refusal(self, db: Database, error: Exception) -> tuple[DomainError, StorageError | None]:
         """Returns why the server rejected a transaction. For one without an answer, finds out whether it is stored."""
         refusal = db.translate(error)
@@ -110,15 +106,7 @@ class PostgresStore(SqlStore):
     ) -> Self:
         """Connects, creates the tables if needed, and migrates them to the newest schema. Close with `aclose`.
 
-        Args:
-            settings: The address of the database, and what it keeps.
-            codec: Writes events and display messages.
-            publish: Called with the events that were committed.
-            on_loss: Called once, on the event loop, when it cannot be determined whether a commit is stored. Nothing
-                can be stored from then on; the next start reads what is stored.
-            observer: Receives a report of each transaction.
-            is_watched: Returns whether frames of a session's events are needed at once.
-            clock: The time now, for the age of events; None is the real one.
+        `Surroundings` describes the arguments.
 
         Raises:
             StorageBusy: another server uses the database, or it cannot be reached.

@@ -88,19 +88,7 @@ class DisplayForms:
 def display(
     db: Database, tenant: str, session_id: str, page: Page, forms: DisplayForms, *, max_bytes: int | None = None
 ) -> DisplayPage:
-    """Returns joined display forms; see `Store.display`.
-
-    Args:
-        db: The reading connection.
-        tenant: The owner of the session.
-        session_id: The session.
-        page: The requested page.
-        forms: Makes and keeps display forms.
-        max_bytes: Maximum size of the messages to read here; None for any.
-
-    Raises:
-        HeavyRead: the messages of the page have more bytes.
-    """
+    """Returns joined display forms; see `TenantStore.display`. Raises HeavyRead: the messages have more bytes."""
     with db.snapshot():
         row = session_row(db, tenant, session_id)
         if page.size is None:
@@ -112,7 +100,7 @@ def display(
             sizes = f"SELECT {total('size')} FROM (SELECT {PARTS_BYTES} AS size {listed}) AS sized"
             check_light(number(db, sizes, parameters), max_bytes)
         rows = db.rows(f"SELECT {_ROW} {listed}", parameters)
-        shown, more = cut(rows, page)
+        shown, more = cut(rows, False, page)
         fit, left_out = fitting(forms.frames(db, shown), _frame_bytes, MAX_PAGE_BYTES)
         more = (more or left_out) and bool(fit)
         token = encode_token(listing(session_id, page), *fit[-1][0][2:]) if more else ""

@@ -128,20 +128,7 @@ class _Search:
 
 
 def find(db: Database, tenant: str, search: Search, place: bytes, size: int) -> SearchPage:
-    """Returns a page of hits; see `TenantStore.search`.
-
-    Args:
-        db: A connection for searching.
-        tenant: The owner of what is found.
-        search: The search.
-        place: `next_place` of the page before; b"" for the first.
-        size: Maximum number of hits, at least 1.
-
-    Raises:
-        SessionNotFound: the tenant has no session of one of the ids.
-        InvalidRequest: the place is not of such a search.
-        Interrupted: the search was interrupted.
-    """
+    """Returns a page of hits; see `TenantStore.search`. Raises Interrupted, too."""
     with db.snapshot():
         finding = _Finding(db, tenant, search)
         ids = finding.entries([entry for (entry,) in _PLACE.iter_unpack(place)], size)

@@ -210,15 +210,7 @@ def _listing(tenant: str, wanted: SessionFilter) -> str:
 
 
 def step(db: Database, tenant: str, wanted: SessionFilter, place: Place | None, budget: StepLimits) -> Step:
-    """Carries out a step of a list.
-
-    Args:
-        db: The reading connection.
-        tenant: The tenant of the sessions.
-        wanted: Filter and order.
-        place: The position where the last step ended; None at the beginning.
-        budget: The limits of the step.
-    """
+    """Carries out a step of a list, from where the last one ended; None at the beginning."""
     with db.snapshot():
         few = _few(db, tenant, wanted, place)
         keys = few if few is not None else _next_keys(db, tenant, wanted, place, budget.sessions)

@@ -51,14 +51,21 @@ class RetentionSettings(Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(NamedTuple):
-    """The dependencies of a store; see `open` of the stores."""
+    """The dependencies of a store."""
 
     codec: Codec
+    """Writes events and display messages."""
     publish: Publisher
+    """Called with the events that were committed."""
     on_loss: Callable[[StorageError], None]
+    """Called once, on the event loop, when nothing can be stored any more: a file of the database was deleted or
+    replaced, or it cannot be determined whether a commit is stored. Closing saves what can be saved."""
     observer: Observer
+    """Receives a report of each transaction."""
     is_watched: Watched
+    """Returns whether frames of a session's events are needed at once."""
     clock: Clock | None
+    """The time now, for the age of events; None is the real one."""
 
 
 class SqlStore:

@@ -78,8 +78,6 @@ reaches the caller unchanged."""
 Waiting = tuple[Unit, asyncio.Future[Any], float]
 """A unit, its future, and the time of its call by the loop's clock."""
 
-Apply = Callable[[Database, Unit], tuple[Outcome, list[StoredEvent]]]
-
 
 class _Written(NamedTuple):
     """The result of a transaction: its first units are stored, one for each outcome."""
@@ -117,6 +115,10 @@ class Keeper(Protocol):
 
 class NoFiles:
     """The keeper of a database without files on this machine."""
+
+    def loss(self) -> StorageError | None:
+        """Returns None: the database keeps what it has committed."""
+        return None
 
     def warnings(self) -> Mapping[str, Mapping[str, object]]:
         """Returns nothing."""

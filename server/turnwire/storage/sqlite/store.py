@@ -100,15 +100,7 @@ class SqliteStore(SqlStore):
     ) -> Self:
         """Opens the file, creates it if needed, and migrates it to the newest schema. Close with `aclose`.
 
-        Args:
-            settings: The path of the file, and what it keeps.
-            codec: Writes events and display messages.
-            publish: Called with the events that were committed.
-            on_loss: Called once, on the event loop, when a file of the database was deleted or replaced. Nothing can be
-                stored from then on; closing saves what can be saved.
-            observer: Receives a report of each transaction.
-            is_watched: Returns whether frames of a session's events are needed at once.
-            clock: The time now, for the age of events; None is the real one.
+        `Surroundings` describes the arguments.
 
         Raises:
             StorageBusy: another server has the file open.

@@ -6,7 +6,7 @@ that no row has to be written before another one can refer to it.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -665,27 +665,6 @@ def _begun(turn: Turn) -> Turn:
 
 # what a transaction writes
 
-_KEYED = (
-    "new_sessions",
-    "settings",
-    "first_words",
-    "archived",
-    "heads",
-    "files",
-    "turns",
-    "turn_headers",
-    "messages",
-    "permissions",
-    "questions",
-    "requests",
-    "imported_files",
-    "open_calls",
-    "message_files",
-    "search_entries",
-    "facets",
-    "calls",
-)
-
 
 @dataclass
 class Rows:
@@ -766,6 +745,10 @@ class Rows:
         self.events += other.events
         self.words += other.words
         self.size_bytes += other.size_bytes
+
+
+_KEYED = tuple(one.name for one in fields(Rows) if one.default_factory is dict and one.name not in ("drafts", "usage"))
+"""The rows of which a later one of a key replaces an earlier one."""
 
 
 class _Unread:

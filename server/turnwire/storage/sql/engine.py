@@ -12,7 +12,7 @@ from turnwire.storage.sql.changes import Change, Delete, insert, update, upsert
 from turnwire.storage.sql.columns import SESSION_COLUMNS, read_messages, session_of, stored_bytes
 from turnwire.storage.sql.database import Database, Dialect
 from turnwire.storage.sql.states import prune
-from turnwire.storage.sql.words import WordIndex
+from turnwire.storage.sql.words import ADD_ENTRIES, WordIndex
 
 _SESSIONS = f"SELECT session_id, {', '.join(SessionHead._fields)} FROM sessions WHERE session_id "
 
@@ -98,7 +98,7 @@ _PUT: dict[str, Change] = {
     "permissions": upsert("permissions", "id, permission_id, session, tenant, open, body"),
     "questions": upsert("questions", "id, question_id, session, tenant, open, body, hold"),
     "requests": insert("requests", _REQUEST, _TAKE_NAME),
-    "search_entries": insert("search_entries", "id, message, part_index, at_us, words, excerpt"),
+    "search_entries": ADD_ENTRIES,
 }
 """Write the rows of a table, in this order: tables to which others refer come first."""
 

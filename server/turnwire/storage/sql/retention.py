@@ -46,23 +46,16 @@ class Retention:
     records in its transaction what it has dropped, and the next start examines everything again.
     """
 
-    def __init__(
-        self,
-        count: int,
-        age: timedelta,
-        clock: Clock | None = None,
-        patient: Clock | None = None,
-    ) -> None:
+    def __init__(self, count: int, age: timedelta, clock: Clock | None = None) -> None:
         """Args:
         count: Number of its newest events that a session keeps.
         age: Time for which events are kept; up to a minute longer.
-        clock: The present time; None uses the real clock.
-        patient: The time that decides what is old; None uses the clock's, and the real one with patience.
+        clock: The present time; None uses the real clock, and with patience where it decides what is old.
         """
         self._count = count
         self._age = age
         self._clock = clock or utc_now
-        self._patient = patient or clock or PatientClock(utc_now, age)
+        self._patient = clock or PatientClock(utc_now, age)
         self._session = 0  # sessions up to this row were examined for their count
         self._position = 0  # events up to this position were examined for their age; 0 begins again
 

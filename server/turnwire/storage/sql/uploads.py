@@ -5,7 +5,7 @@ many writes there were. Functions that write run inside the writer's transaction
 the tenant's account, and raise before they write.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from turnwire.domain.errors import (
     InvalidRequest,
@@ -17,6 +17,7 @@ from turnwire.domain.errors import (
 from turnwire.ports.commit import RecordRequest, UseUpload
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta, Ledger
+from turnwire.storage.rows import microseconds, moment
 from turnwire.storage.sql.accounts import check_bytes
 from turnwire.storage.sql.changes import insert
 from turnwire.storage.sql.database import Database
@@ -30,8 +31,6 @@ MAX_EXPIRED = 100
 
 USED = 2
 """In the column `sealed`: its bytes belong to a file now, and it is remembered only for a while."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SELECT = (
     "SELECT id, upload_id, tenant, subject, mime, filename, size_bytes, received_bytes, sealed, sha256,"
@@ -66,8 +65,8 @@ def find(db: Database, tenant: str, upload_id: str, *, used_too: bool = False) -
         received_bytes=size if sealed == USED else received,
         is_sealed=bool(sealed),
         sha256=sha256,
-        created_at=_moment(created),
-        expires_at=_moment(expires),
+        created_at=moment(created),
+        expires_at=moment(expires),
     )
 
 
@@ -79,7 +78,7 @@ def create(db: Database, ledger: Ledger, upload: Upload, limits: UploadLimits, r
     named = ("", "", "") if record is None else (record.request_id, record.fingerprint, record.receipt_json)
     row = (
         *(upload.upload_id, upload.tenant, upload.subject, upload.mime, upload.filename, upload.size_bytes),
-        *(_microseconds(upload.created_at), _microseconds(upload.expires_at)),
+        *(microseconds(upload.created_at), microseconds(upload.expires_at)),
         *named,
     )
     db.write(_CREATE, [row])
@@ -128,7 +127,7 @@ def write(
         ledger.deltas.append(added)
     db.run(
         "UPDATE uploads SET received_bytes = ?, sealed = ?, expires_at_us = ? WHERE id = ?",
-        (max(received, chunk.end), upload.is_sealed or chunk.is_last, _microseconds(expires_at), row),
+        (max(received, chunk.end), upload.is_sealed or chunk.is_last, microseconds(expires_at), row),
     )
     return find(db, tenant, upload_id)[1]
 
@@ -160,7 +159,7 @@ def use(db: Database, tenant: str, change: UseUpload) -> bytes:
     db.run(
         "UPDATE uploads SET sealed = ?, size_bytes = ?, received_bytes = 0, request_id = '',"
         f" expires_at_us = {db.dialect.least}(expires_at_us, ?) WHERE id = ?",
-        (USED, upload.received_bytes, _microseconds(change.known_until), row),
+        (USED, upload.received_bytes, microseconds(change.known_until), row),
     )
     return content
 
@@ -178,7 +177,7 @@ def remove_expired(db: Database, ledger: Ledger, now: datetime) -> int:
     """See `UploadStore.remove_expired`."""
     if not db.is_first("expiry"):
         return 0
-    removed = db.rows(_REMOVE.format("expires_at_us < ?", MAX_EXPIRED), (_microseconds(now),))
+    removed = db.rows(_REMOVE.format("expires_at_us < ?", MAX_EXPIRED), (microseconds(now),))
     ledger.deltas += (Delta(owner, stored_bytes=-size) for owner, size in removed)
     return len(removed)
 
@@ -220,11 +219,3 @@ def remove_some_blocks(db: Database, upload: int, blocks: int) -> int:
     """Removes some blocks of an upload. Returns the number that it removed; 0 when none is left."""
     some = "SELECT id FROM upload_blocks WHERE upload = ? ORDER BY number DESC LIMIT ?"
     return db.run(f"DELETE FROM upload_blocks WHERE id IN ({some})", (upload, blocks))
-
-
-def _microseconds(at: datetime) -> int:
-    return (at - _EPOCH) // timedelta(microseconds=1)
-
-
-def _moment(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)

@@ -19,7 +19,7 @@ from turnwire.domain.conversation.messages import Content, Message, MessageStatu
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
 from turnwire.storage.rows import Rows, microseconds, parts_of
-from turnwire.storage.sql.changes import Insert
+from turnwire.storage.sql.changes import Insert, insert
 from turnwire.storage.sql.columns import PARTS_BYTES, WITH_PARTS, number, read_messages
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.pages import fitting
@@ -147,8 +147,8 @@ def change_index(db: Database, changes: Iterable[IndexChange]) -> None:
 ADD_WORDS = Insert("search_index", ("rowid", "terms"), is_apart=True)
 """Adds rows of the index: their number, and the result of `Words.row` for their words."""
 
-ADD_ENTRY = "INSERT INTO search_entries (id, message, part_index, at_us, words, excerpt) VALUES (?, ?, ?, ?, ?, ?)"
-"""Adds a row of `search_entries`."""
+ADD_ENTRIES = insert("search_entries", "id, message, part_index, at_us, words, excerpt")
+"""Adds rows of `search_entries`."""
 
 
 def word_of(tenant: str, word: str) -> str:
@@ -240,7 +240,7 @@ def renew_some(db: Database) -> bool:
     for row, _ in some:
         _add_stored(db, index, rows, row)
     db.run("UPDATE search_state SET below = ?", (some[-1][0] if some else 0,))
-    db.run_many(ADD_ENTRY, [entry for entry in rows.search_entries.values() if entry is not None])
+    db.write(ADD_ENTRIES, [entry for entry in rows.search_entries.values() if entry is not None])
     change_index(db, rows.words)
     return True
 

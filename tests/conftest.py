@@ -17,7 +17,7 @@ from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.store import SqliteKeeper
 from turnwire.telemetry import memory_monitor
 
-EXAMPLES = int(os.environ.get("TURNWIRE_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("TURNWIRE_EXAMPLES", "5"))
 """How many examples each property is tried with, the same ones each time: few in `make test`, many in `.ci/run`."""
 
 settings.register_profile("turnwire", deadline=None, derandomize=True, max_examples=EXAMPLES)

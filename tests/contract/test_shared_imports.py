@@ -144,6 +144,7 @@ async def test_what_stores_nothing_asks_nobody(cluster: Cluster) -> None:
     assert not cluster.shares
 
 
+@pytest.mark.slow
 async def test_a_session_whose_id_is_taken_goes_to_the_owner_of_the_next(cluster: Cluster) -> None:
     """It gets the id that one server would have given it, and is known by it later."""
     await cluster.here.bring(archive(), OTHERS)
@@ -176,6 +177,7 @@ async def test_what_a_lost_server_has_left_is_brought_by_the_next_owner(cluster:
     assert await cluster.here.archive() == archive()
 
 
+@pytest.mark.slow
 async def test_sessions_that_nobody_takes_are_left_for_the_same_request(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +211,7 @@ async def test_a_server_that_cannot_store_ends_the_import(cluster: Cluster) -> N
         await cluster.here.bring(archive())
 
 
+@pytest.mark.slow
 async def test_a_server_that_gives_a_tenant_away_ends_its_import(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ async def test_pages_have_each_row_once(opened: OpenedStore, listing: Listing, s
     assert found == [rows[at : at + size] for at in range(0, ROWS, size)]
 
 
+@pytest.mark.matrix
 async def test_a_page_ends_before_it_is_too_large_for_clients(opened: OpenedStore, listing: Listing) -> None:
     """However many rows were asked for; a row that is larger alone is a page."""
     rows = await fill(opened, listing, "ses_1", 5, LARGE_BYTES)

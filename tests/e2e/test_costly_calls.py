@@ -112,6 +112,7 @@ async def test_slow_requests_do_not_hold_up_others(tmp_path: Path) -> None:
         await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
 
 
+@pytest.mark.slow
 async def test_calls_without_their_request_slow_down_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several calls of their network begin in a round of the event loop all the same: behind a proxy all are one."""
     begun_in, now = Counter[int](), [0]

@@ -32,24 +32,45 @@ FORMS = ("ask", "old", "web", "oldweb")
 """MCP servers: as a child and over HTTP, each with the newest version and with 2025-11-25."""
 
 
+OLD = 'protocol = "handshake"'
+
+
 @pytest.fixture(scope="module")
 async def shared_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    """A client of a server with the asking program in all forms."""
-    folder = tmp_path_factory.mktemp("questions")
-    old = 'protocol = "handshake"'
+    """A client of a server with the asking program as a child."""
+    async with mcp_client(tmp_path_factory.mktemp("questions"), asker() + asker("old", OLD)) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+async def client_over_http(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """A client of a server with the asking program over HTTP."""
     with own_port() as port:
         address = f'url = "http://127.0.0.1:{port}/mcp"'
-        toml = asker() + asker("old", old) + f"[mcp.web]\n{address}\n[mcp.oldweb]\n{address}\n{old}\n"
-        async with http_server(port, program=ASKER), mcp_client(folder, toml) as connected:
+        toml = f"[mcp.web]\n{address}\n[mcp.oldweb]\n{address}\n{OLD}\n"
+        async with http_server(port, program=ASKER), mcp_client(tmp_path_factory.mktemp("http"), toml) as connected:
             yield connected
 
 
 @pytest.fixture
-async def client(shared_client: Client) -> AsyncIterator[Client]:
-    """A client of that server. Turns that a test leaves waiting for an answer end with the test."""
-    yield shared_client
-    for question in (await shared_client.questions.ListQuestions(ListQuestionsRequest())).questions:
-        await shared_client.messages.AbortSession(AbortSessionRequest(session_id=question.session_id))
+def form() -> str:
+    """The form of tests that have none of their own."""
+    return "ask"
+
+
+@pytest.fixture
+def client_of_form(form: str, request: pytest.FixtureRequest) -> Client:
+    """The client of the server that has the form."""
+    found: Client = request.getfixturevalue("client_over_http" if form.endswith("web") else "shared_client")
+    return found
+
+
+@pytest.fixture
+async def client(client_of_form: Client) -> AsyncIterator[Client]:
+    """That client. Turns that a test leaves waiting for an answer end with the test."""
+    yield client_of_form
+    for question in (await client_of_form.questions.ListQuestions(ListQuestionsRequest())).questions:
+        await client_of_form.messages.AbortSession(AbortSessionRequest(session_id=question.session_id))
 
 
 async def asked(
@@ -194,6 +215,7 @@ async def test_unknown_questions_are_not_found(client: Client) -> None:
     assert "content_json" in refusal.message
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", FORMS)
 async def test_an_abort_ends_the_question(client: Client, form: str) -> None:
     """At once, as cancelled, in an event before that of the turn's end; nothing answers it any more."""
@@ -257,9 +279,10 @@ async def test_a_question_that_no_call_can_be_said_to_ask_is_refused(client: Cli
 
 
 @pytest.mark.slow
-async def test_other_calls_go_on_while_one_asks(client: Client) -> None:
+@pytest.mark.parametrize("form", ["oldweb"])
+async def test_other_calls_go_on_while_one_asks(client: Client, form: str) -> None:
     """Of the same server, in the same step and in other sessions."""
-    accepted, (question,) = await asked(client, PAINT.format("oldweb") + '\n/tool oldweb.add {"a": 1, "b": 2}')
+    accepted, (question,) = await asked(client, PAINT.format(form) + '\n/tool oldweb.add {"a": 1, "b": 2}')
     other = await client.messages.SendMessage(ask('/tool oldweb.add {"a": 2, "b": 2}'))
     assert await output_of(client, other) == "the sum is 4"
     assert [call.output for call in await calls_of(client, accepted)] == ["", "the sum is 3"]
@@ -267,6 +290,7 @@ async def test_other_calls_go_on_while_one_asks(client: Client) -> None:
     await turn_ended(client, accepted)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", ["old", "oldweb"])
 async def test_a_link_is_asked_without_content(client: Client, form: str) -> None:
     """The tool learns only that the person agreed; content is refused."""
@@ -278,10 +302,12 @@ async def test_a_link_is_asked_without_content(client: Client, form: str) -> Non
     assert await output_of(client, accepted) == "link: accept"
 
 
-async def test_a_link_that_was_followed_needs_no_answer(client: Client) -> None:
+@pytest.mark.matrix
+@pytest.mark.parametrize("form", ["old", "oldweb"])
+async def test_a_link_that_was_followed_needs_no_answer(client: Client, form: str) -> None:
     """The server says that it is done, and the question is accepted."""
-    accepted, (question,) = await asked(client, '/tool oldweb.connect {"link": "two"}')
-    await client.messages.SendMessage(ask('/tool oldweb.followed {"link": "two"}'))
+    accepted, (question,) = await asked(client, f'/tool {form}.connect {{"link": "two"}}')
+    await client.messages.SendMessage(ask(f'/tool {form}.followed {{"link": "two"}}'))
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
         told = await watch.until_kind("question_answered")
     assert (told.question_answered.question_id, told.question_answered.action) == (
@@ -291,6 +317,7 @@ async def test_a_link_that_was_followed_needs_no_answer(client: Client) -> None:
     assert await output_of(client, accepted) == "link: accept"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", ["old", "oldweb"])
 async def test_a_call_that_needs_a_link_runs_after_it(client: Client, form: str) -> None:
     """The person accepts, the server says that the link was followed, and the call is sent again."""

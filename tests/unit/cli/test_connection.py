@@ -82,8 +82,7 @@ def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
 
 def test_files_without_certificates_are_named(tmp_path: Path) -> None:
     """Before gRPC finds them useless, again and again."""
-    pair = Authority("Turnwire test").issue("client")
-    pair.write(tmp_path, "client")
+    Authority("Turnwire test").issue("client").write(tmp_path, "client")
     (tmp_path / "other.key").write_bytes(Authority("Other").issue("client").key)
     cert, key = tmp_path / "client.pem", tmp_path / "client.key"
     Endpoint("a:1", ca=cert, cert=cert, key=key).open().close()

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
@@ -20,6 +20,21 @@ class Database:
     def __init__(self) -> None:
         self.owners: dict[int, str] = {}
         self.nodes: set[str] = set()
+        self.started: list[Node] = []
+
+    def start(self, address: str, seed: int = 1) -> "Node":
+        """Starts a node, which runs until the test ends."""
+        self.started.append(Node(self, address, seed))
+        return self.started[-1]
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    """The locks of the nodes of a test."""
+    database = Database()
+    yield database
+    for node in database.started:
+        node.task.cancel()
 
 
 class Connection:
@@ -112,7 +127,7 @@ class Sessions:
 class Node:
     """A node with its task."""
 
-    def __init__(self, database: Database, address: str, seed: int = 1) -> None:
+    def __init__(self, database: Database, address: str, seed: int) -> None:
         self.connection, self.sessions = Connection(database, address), Sessions()
         self.ownership = Ownership(address, self.connection, self.sessions, random.Random(seed))
         self.task = asyncio.create_task(self.ownership.run())
@@ -137,128 +152,109 @@ def _is_whole(*nodes: Node) -> bool:
     return sum(_shares(*nodes)) == SHARDS
 
 
-async def test_one_node_owns_everything() -> None:
+async def test_one_node_owns_everything(database: Database) -> None:
     """At once: nobody is there to share with."""
-    node = Node(Database(), "a")
+    node = database.start("a")
     await _until(lambda: node.ownership.mine() == ALL)
     assert node.sessions.live == ALL
-    node.task.cancel()
 
 
-async def test_nodes_have_equal_shares_in_the_end() -> None:
+async def test_nodes_have_equal_shares_in_the_end(database: Database) -> None:
     """Whoever was quicker gives its surplus away."""
-    database = Database()
-    nodes = [Node(database, name) for name in "abc"]
+    nodes = [database.start(name) for name in "abc"]
     await _until(lambda: _is_whole(*nodes) and max(_shares(*nodes)) <= SHARDS // 3 + 1)
     assert sorted(shard for node in nodes for shard in node.ownership.mine()) == sorted(ALL)
-    for node in nodes:
-        node.task.cancel()
 
 
-async def test_the_shards_of_a_killed_node_are_taken_and_recovered() -> None:
+async def test_the_shards_of_a_killed_node_are_taken_and_recovered(database: Database) -> None:
     """By the nodes that live, all of them."""
-    database = Database()
-    nodes = [Node(database, name) for name in "abc"]
+    nodes = [database.start(name) for name in "abc"]
     await _until(lambda: _is_whole(*nodes) and min(_shares(*nodes)) > 0)
     nodes[1].kill()
     left = (nodes[0], nodes[2])
     await _until(lambda: _is_whole(*left))
     assert left[0].sessions.live | left[1].sessions.live == ALL
-    for node in left:
-        node.task.cancel()
 
 
-async def test_who_loses_its_connection_forgets_at_once_and_begins_anew() -> None:
+async def test_who_loses_its_connection_forgets_at_once_and_begins_anew(database: Database) -> None:
     """As after a crash: others may own its shards already."""
-    database = Database()
-    a, b = Node(database, "a"), Node(database, "b", 2)
+    a, b = database.start("a"), database.start("b", 2)
     await _until(lambda: _is_whole(a, b) and min(_shares(a, b)) > 0)
     a.connection.lose()
     await _until(lambda: not a.sessions.live)
     await _until(lambda: _is_whole(a, b) and min(_shares(a, b)) > 0)
-    a.task.cancel()
-    b.task.cancel()
 
 
-async def test_no_call_is_carried_out_before_the_turns_of_a_shard_are_recovered() -> None:
+async def test_no_call_is_carried_out_before_the_turns_of_a_shard_are_recovered(database: Database) -> None:
     """A message that came earlier would begin a turn beside one that is to go on."""
-    node = Node(Database(), "a")
+    node = database.start("a")
     node.sessions.recovering.clear()
     await _until(lambda: len(node.connection.database.owners) == SHARDS)
     assert not node.ownership.mine()
     node.sessions.recovering.set()
     await _until(lambda: node.ownership.mine() == ALL)
-    node.task.cancel()
 
 
-async def test_shards_that_cannot_be_recovered_are_given_back() -> None:
+async def test_shards_that_cannot_be_recovered_are_given_back(database: Database) -> None:
     """Another node, or the next look, may succeed."""
-    database = Database()
-    node = Node(database, "a")
+    node = database.start("a")
     node.sessions.fails = True
     await _until(lambda: bool(database.owners))
     await _until(lambda: not database.owners)
     assert not node.ownership.mine()
     node.sessions.fails = False
     await _until(lambda: node.ownership.mine() == ALL)
-    node.task.cancel()
 
 
-async def test_a_node_that_hears_nothing_from_the_database_answers_for_nothing() -> None:
+async def test_a_node_that_hears_nothing_from_the_database_answers_for_nothing(database: Database) -> None:
     """Its shards may be those of another node already."""
-    node = Node(Database(), "a")
+    node = database.start("a")
     await _until(lambda: node.ownership.mine() == ALL)
     node.connection.silent_seconds = SILENT_AFTER.total_seconds()
     assert not node.ownership.is_mine(0)
     node.connection.silent_seconds = 0
     assert node.ownership.is_mine(0)
-    node.task.cancel()
 
 
-async def test_a_stop_suspends_and_gives_everything_and_takes_nothing_more() -> None:
+async def test_a_stop_suspends_and_gives_everything_and_takes_nothing_more(database: Database) -> None:
     """The node that is left has everything."""
-    database = Database()
-    a, b = Node(database, "a"), Node(database, "b", 2)
+    a, b = database.start("a"), database.start("b", 2)
     await _until(lambda: _is_whole(a, b))
     await a.ownership.stop()
     assert not a.sessions.live
     assert a.task.done() or await a.task is None
     assert "a" not in database.owners.values()
     await _until(lambda: b.ownership.mine() == ALL)
-    b.task.cancel()
 
 
-async def test_a_stop_ends_though_the_connection_is_lost() -> None:
+async def test_a_stop_ends_though_the_connection_is_lost(database: Database) -> None:
     """Then there is nothing to give."""
-    node = Node(Database(), "a")
+    node = database.start("a")
     await _until(lambda: node.ownership.mine() == ALL)
     node.connection.lose()
     await node.ownership.stop()
     assert not node.sessions.live
 
 
-async def test_shards_with_running_turns_are_not_given_to_a_new_node() -> None:
+async def test_shards_with_running_turns_are_not_given_to_a_new_node(database: Database) -> None:
     """They are when their turns have ended."""
-    database = Database()
-    a = Node(database, "a")
+    a = database.start("a")
     await _until(lambda: a.ownership.mine() == ALL)
     busy = set(range(200))
     a.sessions.busy = busy
-    b = Node(database, "b", 2)
+    b = database.start("b", 2)
     await _until(lambda: len(b.ownership.mine()) == SHARDS - len(busy))
     assert busy <= a.ownership.mine()
     a.sessions.busy = set()
     await _until(lambda: _shares(a, b) == [128, 128])
-    a.task.cancel()
-    b.task.cancel()
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(10))
-async def test_a_shard_is_never_answered_for_by_two_nodes(seed: int) -> None:
+async def test_a_shard_is_never_answered_for_by_two_nodes(database: Database, seed: int) -> None:
     """Whichever nodes lose their connections when, and whatever is busy."""
-    rng, database = random.Random(seed), Database()
-    nodes = [Node(database, name, seed + number) for number, name in enumerate("abcd")]
+    rng = random.Random(seed)
+    nodes = [database.start(name, seed + number) for number, name in enumerate("abcd")]
     for _ in range(400):
         await asyncio.sleep(0)
         for node in nodes:
@@ -274,8 +270,6 @@ async def test_a_shard_is_never_answered_for_by_two_nodes(seed: int) -> None:
                 assert all(database.owners[shard] == node.connection.address for shard in node.ownership.mine())
                 assert node.ownership.mine() <= node.sessions.live
         assert not locked or max(locked.values()) == 1
-    for node in nodes:
-        node.task.cancel()
 
 
 def test_new_ids_are_of_own_shards() -> None:
@@ -285,6 +279,5 @@ def test_new_ids_are_of_own_shards() -> None:
     def new_id(prefix: str) -> str:
         return f"{prefix}_{next(numbers)}"
 
-    made = own_id(new_id, "ses", lambda name: shard_of(name) % 3 == 0)
-    assert shard_of(made) % 3 == 0
+    assert shard_of(own_id(new_id, "ses", lambda name: shard_of(name) % 3 == 0)) % 3 == 0
     assert own_id(new_id, "ses", lambda _: False).startswith("ses_")

@@ -22,6 +22,10 @@ EVENTS = event_pb2.DESCRIPTOR.services_by_name["EventService"]
 SESSIONS = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
 TRANSFERS = transfer_pb2.DESCRIPTOR.services_by_name["TransferService"]
 SESSION = "ses_1"
+GET = message_pb2.GetMessageRequest(session_id=SESSION)
+SEND = message_pb2.SendMessageRequest(session_id=SESSION)
+NAMED = message_pb2.SendMessageRequest(session_id=SESSION, request_id="once")
+WATCH = event_pb2.WatchEventsRequest(session_id=SESSION)
 
 
 class Local:
@@ -148,7 +152,7 @@ async def test_own_sessions_are_answered_here() -> None:
     """Nothing goes over the network."""
     local, peers = Local(), Peers()
     service: Any = Routed(MESSAGES, local, Owners("here"), peers)
-    assert await service.GetMessage(BUILT_IN, message_pb2.GetMessageRequest(session_id=SESSION)) == b"here"
+    assert await service.GetMessage(BUILT_IN, GET) == b"here"
     assert len(local.calls) == 1
     assert not peers.calls
 
@@ -178,8 +182,7 @@ async def test_a_call_that_was_not_carried_out_goes_to_the_next_owner(refusal: E
     """It waits until there is another one."""
     peers, local = Peers(refusal, b"there"), Local()
     service: Any = Routed(MESSAGES, local, Owners("b:1", "c:1"), peers)
-    request = message_pb2.SendMessageRequest(session_id=SESSION)
-    assert await service.SendMessage(BUILT_IN, request) == b"there"
+    assert await service.SendMessage(BUILT_IN, SEND) == b"there"
     assert [address for address, *_ in peers.calls] == ["b:1", "c:1"]
 
 
@@ -187,7 +190,7 @@ async def test_this_node_may_be_the_next_owner() -> None:
     """After a time without any."""
     local = Local()
     service: Any = Routed(MESSAGES, local, Owners("b:1", "", "here"), Peers(NotReached()))
-    assert await service.SendMessage(BUILT_IN, message_pb2.SendMessageRequest(session_id=SESSION)) == b"here"
+    assert await service.SendMessage(BUILT_IN, SEND) == b"here"
     assert len(local.calls) == 1
 
 
@@ -195,9 +198,8 @@ async def test_a_lost_call_is_repeated_when_it_reads_or_has_a_name() -> None:
     """Under its name it is carried out once."""
     peers, owners = Peers(Lost(), b"read", Lost(), b"named"), Owners("b:1")
     service: Any = Routed(MESSAGES, Local(), owners, peers)
-    assert await service.GetMessage(BUILT_IN, message_pb2.GetMessageRequest(session_id=SESSION)) == b"read"
-    named = message_pb2.SendMessageRequest(session_id=SESSION, request_id="once")
-    assert await service.SendMessage(BUILT_IN, named) == b"named"
+    assert await service.GetMessage(BUILT_IN, GET) == b"read"
+    assert await service.SendMessage(BUILT_IN, NAMED) == b"named"
 
 
 async def test_the_outcome_of_any_other_lost_call_is_unknown() -> None:
@@ -205,7 +207,7 @@ async def test_the_outcome_of_any_other_lost_call_is_unknown() -> None:
     peers = Peers(Lost(), b"twice")
     service: Any = Routed(MESSAGES, Local(), Owners("b:1"), peers)
     with pytest.raises(OutcomeUnknown):
-        await service.SendMessage(BUILT_IN, message_pb2.SendMessageRequest(session_id=SESSION))
+        await service.SendMessage(BUILT_IN, SEND)
     assert len(peers.calls) == 1
 
 
@@ -214,15 +216,14 @@ async def test_a_call_does_not_wait_for_an_owner_for_ever(monkeypatch: pytest.Mo
     monkeypatch.setattr(routing, "PATIENCE_SECONDS", 0.01)
     service: Any = Routed(MESSAGES, Local(), Owners(""), Peers())
     with pytest.raises(SessionMoving):
-        await service.GetMessage(BUILT_IN, message_pb2.GetMessageRequest(session_id=SESSION))
+        await service.GetMessage(BUILT_IN, GET)
 
 
 async def test_streams_of_other_nodes_are_passed_on() -> None:
     """From the node that owns the session after all."""
     peers = Peers(NotOwner(), b"one", b"two")
     service: Any = Routed(EVENTS, Local(), Owners("b:1"), peers)
-    request = event_pb2.WatchEventsRequest(session_id=SESSION)
-    assert [answer async for answer in service.WatchEvents(BUILT_IN, request)] == [b"one", b"two"]
+    assert [answer async for answer in service.WatchEvents(BUILT_IN, WATCH)] == [b"one", b"two"]
     assert peers.closed == 2
 
 
@@ -230,7 +231,7 @@ async def test_a_stream_that_has_begun_is_not_begun_again() -> None:
     """Its caller goes on with its token."""
     peers = Peers(b"one", Lost(), b"one again")
     service: Any = Routed(EVENTS, Local(), Owners("b:1"), peers)
-    answers = service.WatchEvents(BUILT_IN, event_pb2.WatchEventsRequest(session_id=SESSION))
+    answers = service.WatchEvents(BUILT_IN, WATCH)
     assert await anext(answers) == b"one"
     with pytest.raises(SessionMoving):
         await anext(answers)
@@ -241,8 +242,7 @@ async def test_of_a_lost_stream_that_stores_something_the_outcome_is_unknown() -
     """Though it has a name: its caller has seen a part of its answers."""
     peers = Peers(b"one", Lost())
     service: Any = Routed(MESSAGES, Local(), Owners("b:1"), peers)
-    message = message_pb2.SendMessageRequest(session_id=SESSION, request_id="once")
-    answers = service.StreamMessage(BUILT_IN, message_pb2.StreamMessageRequest(message=message))
+    answers = service.StreamMessage(BUILT_IN, message_pb2.StreamMessageRequest(message=NAMED))
     assert await anext(answers) == b"one"
     with pytest.raises(OutcomeUnknown):
         await anext(answers)
@@ -270,25 +270,23 @@ async def test_a_commit_that_came_too_late_is_made_by_the_next_owner() -> None:
     local = Local()
     local.error = SessionMoving()
     service: Any = Routed(MESSAGES, local, Owners("here", "b:1"), Peers(b"there"))
-    named = message_pb2.SendMessageRequest(session_id=SESSION, request_id="once")
-    assert await service.SendMessage(BUILT_IN, named) == b"there"
+    assert await service.SendMessage(BUILT_IN, NAMED) == b"there"
     service = Routed(MESSAGES, local, Owners("here", "b:1"), Peers(b"there"))
     with pytest.raises(SessionMoving):
-        await service.SendMessage(BUILT_IN, message_pb2.SendMessageRequest(session_id=SESSION))
+        await service.SendMessage(BUILT_IN, SEND)
 
 
 async def test_a_stream_that_was_lost_before_it_began_is_begun_again() -> None:
     """Its caller has seen nothing of it."""
     service: Any = Routed(EVENTS, Local(), Owners("b:1"), Peers(Lost(), b"one"))
-    request = event_pb2.WatchEventsRequest(session_id=SESSION)
-    assert [answer async for answer in service.WatchEvents(BUILT_IN, request)] == [b"one"]
+    assert [answer async for answer in service.WatchEvents(BUILT_IN, WATCH)] == [b"one"]
 
 
 async def test_who_leaves_a_stream_leaves_it_at_the_owner_too() -> None:
     """Else watches would stay there for ever."""
     peers = Peers(b"one", b"two")
     service: Any = Routed(EVENTS, Local(), Owners("b:1"), peers)
-    answers = service.WatchEvents(BUILT_IN, event_pb2.WatchEventsRequest(session_id=SESSION))
+    answers = service.WatchEvents(BUILT_IN, WATCH)
     await anext(answers)
     await answers.aclose()
     assert peers.closed == 1
@@ -297,8 +295,7 @@ async def test_who_leaves_a_stream_leaves_it_at_the_owner_too() -> None:
 async def test_streams_of_own_sessions_are_local() -> None:
     """Nothing goes over the network."""
     service: Any = Routed(EVENTS, Local(), Owners("here"), Peers())
-    request = event_pb2.WatchEventsRequest(session_id=SESSION)
-    assert [answer async for answer in service.WatchEvents(BUILT_IN, request)] == [b"here", b"too"]
+    assert [answer async for answer in service.WatchEvents(BUILT_IN, WATCH)] == [b"here", b"too"]
 
 
 def test_what_may_be_repeated() -> None:

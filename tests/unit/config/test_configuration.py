@@ -21,7 +21,6 @@ from turnwire.tools.settings import McpSettings
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "turnwire.toml"
 OFFLINE = ProviderSettings(kind="offline", name="Offline")
-MODEL = '[models."offline/echo"]\n'
 
 
 def test_without_any_file_the_offline_provider_answers() -> None:
@@ -174,6 +173,33 @@ def test_budgets_are_exact_and_zero_is_none() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("window = 1", "window: is not a known key"),
+        ("context_window_tokens = 0", "context_window_tokens: expected a whole number >= 1"),
+        ("max_output_tokens = 1.5", "max_output_tokens: expected a whole number"),
+        ("input_usd_per_million = -0.1", "input_usd_per_million: expected from 0 to 1000000 USD"),
+        ("output_usd_per_million = nan", "output_usd_per_million: expected from 0 to"),
+        ("cache_read_usd_per_million = 1e7", "cache_read_usd_per_million: expected from"),
+        ("cache_write_usd_per_million = 0.0000000000001", "cache_write_usd_per_million: expected at most 12 decimals"),
+        ('input_usd_per_million = "$1"', "input_usd_per_million: expected USD as a number"),
+        ("input_usd_per_million = true", "input_usd_per_million: expected USD as a number"),
+        (
+            'capabilities = ["tools", "flight"]',
+            """capabilities[1]: 'flight' is not one of """
+            "tools, images, documents, reasoning",
+        ),
+        ("prices = 1", "prices: is not a known key"),
+    ],
+)
+def test_errors_name_the_key_of_a_model(text: str, message: str) -> None:
+    """By the quoted name of the model."""
+    with pytest.raises(ConfigError) as caught:
+        load(f'[models."offline/echo"]\n{text}')
+    assert str(caught.value).startswith(f'test.toml: models."offline/echo".{message}')
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         ('[permissions]\n"fs.*" = "maybe"', """permissions."fs.*": 'maybe' is not one of allow, ask, deny"""),
         ('[permissions]\n"fs.*" = true', """permissions."fs.*": True is not one of allow, ask, deny"""),
         ('[permissions]\n"" = "ask"', 'permissions."": is an empty pattern, which no tool matches'),
@@ -193,35 +219,6 @@ def test_budgets_are_exact_and_zero_is_none() -> None:
         ("[models.offline.echo]\nname = 'x'", 'models."offline": has tables: a name with dots needs quotes'),
         ('[models."offline/new"]', 'models."offline/new": does not exist: offline models cannot be added'),
         ('[models]\n"offline/echo" = 1', 'models."offline/echo": expected a table, got a whole number'),
-        (MODEL + "window = 1", 'models."offline/echo".window: is not a known key'),
-        (
-            MODEL + "context_window_tokens = 0",
-            'models."offline/echo".context_window_tokens: expected a whole number >= 1',
-        ),
-        (MODEL + "max_output_tokens = 1.5", 'models."offline/echo".max_output_tokens: expected a whole number'),
-        (
-            MODEL + "input_usd_per_million = -0.1",
-            'models."offline/echo".input_usd_per_million: expected from 0 to 1000000 USD',
-        ),
-        (MODEL + "output_usd_per_million = nan", 'models."offline/echo".output_usd_per_million: expected from 0 to'),
-        (MODEL + "cache_read_usd_per_million = 1e7", 'models."offline/echo".cache_read_usd_per_million: expected from'),
-        (
-            MODEL + "cache_write_usd_per_million = 0.0000000000001",
-            'models."offline/echo".cache_write_usd_per_million: expected at most 12 decimals',
-        ),
-        (
-            MODEL + 'input_usd_per_million = "$1"',
-            'models."offline/echo".input_usd_per_million: expected USD as a number',
-        ),
-        (
-            MODEL + "input_usd_per_million = true",
-            'models."offline/echo".input_usd_per_million: expected USD as a number',
-        ),
-        (
-            MODEL + 'capabilities = ["tools", "flight"]',
-            """models."offline/echo".capabilities[1]: 'flight' is not one of """
-            "tools, images, documents, reasoning",
-        ),
         ("[compaction]\nthreshold = 1", "compaction.threshold: expected a number <= 0.99"),
         ("[compaction]\nthreshold = 0.09", "compaction.threshold: expected a number >= 0.1"),
         ("[compaction]\nkeep = 0.04", "compaction.keep: expected a number >= 0.05"),
@@ -234,7 +231,6 @@ def test_budgets_are_exact_and_zero_is_none() -> None:
         ('[agents.x]\nmodel = {provider_id = "offline", model_id = "echo"}', "agents.x.model: expected text, got"),
         ("[agents.x]\nfallback_models = 1", "agents.x.fallback_models: expected a list, got a whole number"),
         ("[agents.x]\nfallback_models = [1]", "agents.x.fallback_models[0]: expected text, got a whole number"),
-        (MODEL + "prices = 1", 'models."offline/echo".prices: is not a known key'),
         (
             '[providers.x]\nkind = "anthropic"\ntimeout_seconds = 0',
             "providers.x.timeout_seconds: expected a number > 0",
@@ -279,62 +275,59 @@ def test_addresses_that_are_accepted(listen: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("listen = 1", "test.toml: listen: is not a known section"),
-        ("server = 1", "test.toml: server: must be a table"),
-        ("[server]\nport = 1", "test.toml: server.port: is not a known key"),
-        ("[server]\nlisten = 1", "test.toml: server.listen: expected text, got a whole number"),
+        ("listen = 1", "listen: is not a known section"),
+        ("server = 1", "server: must be a table"),
+        ("[server]\nport = 1", "server.port: is not a known key"),
+        ("[server]\nlisten = 1", "server.listen: expected text, got a whole number"),
         (
             '[storage]\nurl = "postgresql://h/d"\n[cluster]\nlisten = "127.0.0.1:1"\nadvertise = "0.0.0.0:1"',
-            "test.toml: cluster.advertise: no other node can connect to 0.0.0.0:1",
+            "cluster.advertise: no other node can connect to 0.0.0.0:1",
         ),
-        ('[server]\nlisten = "here"', "test.toml: server.listen: 'here' is neither host:port nor unix:path"),
-        ('[server]\nlisten = "a:65536"', "test.toml: server.listen: 'a:65536' is neither host:port nor unix:path"),
-        ('[server]\nsocket_mode = "rw"', "test.toml: server.socket_mode: expected text matching regex '^0?[0-7]{3}$'"),
-        ("[server]\nsocket_mode = 384", "test.toml: server.socket_mode: expected text, got a whole number"),
-        (
-            '[server]\nsocket_group = "no such group"',
-            "test.toml: server.socket_group: this machine has no group 'no such group'",
-        ),
-        ("[server]\nheartbeat_seconds = nan", "test.toml: server.heartbeat_seconds: expected a number > 0.0"),
-        ("[storage]\npath = 3", "test.toml: storage.path: expected a path"),
-        ('[storage]\npath = ""', "test.toml: storage.path: does not name a file"),
-        ('[files]\nroots = ["/no/such"]', "test.toml: files.roots[0]: /no/such is not a folder"),
-        ('[tenants.acme]\nroots = ["/no/such"]', "test.toml: tenants.acme.roots[0]: /no/such is not a folder"),
-        ("[tenants.acme]\nroots = 1", "test.toml: tenants.acme.roots: expected a list, got a whole number"),
-        ("[tenants.acme]\nroot = []", "test.toml: tenants.acme.root: is not a known key"),
-        ("[tenants]\nacme = 1", "test.toml: tenants.acme: expected a table, got a whole number"),
+        ('[server]\nlisten = "here"', "server.listen: 'here' is neither host:port nor unix:path"),
+        ('[server]\nlisten = "a:65536"', "server.listen: 'a:65536' is neither host:port nor unix:path"),
+        ('[server]\nsocket_mode = "rw"', "server.socket_mode: expected text matching regex '^0?[0-7]{3}$'"),
+        ("[server]\nsocket_mode = 384", "server.socket_mode: expected text, got a whole number"),
+        ('[server]\nsocket_group = "no such group"', "server.socket_group: this machine has no group 'no such group'"),
+        ("[server]\nheartbeat_seconds = nan", "server.heartbeat_seconds: expected a number > 0.0"),
+        ("[storage]\npath = 3", "storage.path: expected a path"),
+        ('[storage]\npath = ""', "storage.path: does not name a file"),
+        ('[files]\nroots = ["/no/such"]', "files.roots[0]: /no/such is not a folder"),
+        ('[tenants.acme]\nroots = ["/no/such"]', "tenants.acme.roots[0]: /no/such is not a folder"),
+        ("[tenants.acme]\nroots = 1", "tenants.acme.roots: expected a list, got a whole number"),
+        ("[tenants.acme]\nroot = []", "tenants.acme.root: is not a known key"),
+        ("[tenants]\nacme = 1", "tenants.acme: expected a table, got a whole number"),
         (
             "[tenants.-acme]",
-            "test.toml: tenants.-acme: is not a name of at most 64 letters, digits, '.', '_' and '-' that starts with "
+            "tenants.-acme: is not a name of at most 64 letters, digits, '.', '_' and '-' that starts with "
             "a letter or digit",
         ),
-        ("[limits]\nmax_steps = 0", "test.toml: limits.max_steps: expected a whole number >= 1"),
-        ('[log]\nlevel = "loud"', "test.toml: log.level: 'loud' is not one of debug, info, warning, error"),
+        ("[limits]\nmax_steps = 0", "limits.max_steps: expected a whole number >= 1"),
+        ('[log]\nlevel = "loud"', "log.level: 'loud' is not one of debug, info, warning, error"),
         (
             '[tracing]\nendpoint = "http://me:word@host/v1/traces"',
-            "test.toml: tracing.endpoint: must be http:// or https:// and a host, without user name or password",
+            "tracing.endpoint: must be http:// or https:// and a host, without user name or password",
         ),
-        ("[tracing]\nsample_ratio = 1.1", "test.toml: tracing.sample_ratio: expected a number <= 1.0"),
-        ("[providers]\nx = 1", "test.toml: providers.x: expected a table, got a whole number"),
-        ("[providers.x]", "test.toml: providers.x.kind: is required"),
+        ("[tracing]\nsample_ratio = 1.1", "tracing.sample_ratio: expected a number <= 1.0"),
+        ("[providers]\nx = 1", "providers.x: expected a table, got a whole number"),
+        ("[providers.x]", "providers.x.kind: is required"),
         (
             '[providers.x]\nkind = "openai"',
-            "test.toml: providers.x.kind: 'openai' is not one of openai_chat, openai_responses, anthropic, offline",
+            "providers.x.kind: 'openai' is not one of openai_chat, openai_responses, anthropic, offline",
         ),
-        ('[providers."a/b"]', "test.toml: providers.a/b: is not a name of letters, digits, '_', '-' and '.'"),
+        ('[providers."a/b"]', "providers.a/b: is not a name of letters, digits, '_', '-' and '.'"),
         (
             '[providers.x]\nkind = "offline"\nonly_listed_models = true',
-            "test.toml: providers.x.models: is empty, but only_listed_models is set",
+            "providers.x.models: is empty, but only_listed_models is set",
         ),
-        ('[agents.x]\ncolor = "red"', "test.toml: agents.x.color: expected text matching regex '^(#[0-9a-fA-F]{6})?$'"),
+        ('[agents.x]\ncolor = "red"', "agents.x.color: expected text matching regex '^(#[0-9a-fA-F]{6})?$'"),
         (
             '[agents.x]\nmodel = "no/model"',
-            "test.toml: agents.x.model: 'no/model' names no configured provider; configured are: offline",
+            "agents.x.model: 'no/model' names no configured provider; configured are: offline",
         ),
-        ('[defaults]\nmodel = "echo"', "test.toml: defaults.model: 'echo' is not of the form provider/model"),
+        ('[defaults]\nmodel = "echo"', "defaults.model: 'echo' is not of the form provider/model"),
         (
             '[defaults]\nmodel = "x/b"\n[providers.x]\nkind = "offline"\nonly_listed_models = true\nmodels = ["a"]',
-            "test.toml: defaults.model: 'x/b' is not among providers.x.models",
+            "defaults.model: 'x/b' is not among providers.x.models",
         ),
     ],
 )
@@ -342,4 +335,4 @@ def test_errors_name_the_file_and_the_key(text: str, message: str) -> None:
     """Whoever reads it knows where to look."""
     with pytest.raises(ConfigError) as caught:
         load(text)
-    assert str(caught.value) == message
+    assert str(caught.value) == f"test.toml: {message}"

@@ -63,15 +63,15 @@ class Disk:
         self.futures[-1].set_exception(error)
 
 
-def _actor(disk: Disk, changes: list[tuple[Numbers, Numbers]] | None = None) -> Actor[Numbers]:
-    noted = [] if changes is None else changes
-    return Actor((), disk.store, lambda: NOW, lambda before, after: noted.append((before, after)))
+def _begun(changes: list[tuple[Numbers, Numbers]] | None = None) -> tuple[Disk, Actor[Numbers]]:
+    noted, disk = [] if changes is None else changes, Disk()
+    return disk, Actor((), disk.store, lambda: NOW, lambda before, after: noted.append((before, after)))
 
 
 async def test_a_change_is_seen_when_it_is_durable() -> None:
     """In the very moment in which its commit is done, before any callback; the reply tells what the command left."""
-    disk, changes = Disk(), list[tuple[Numbers, Numbers]]()
-    actor = _actor(disk, changes)
+    changes = list[tuple[Numbers, Numbers]]()
+    disk, actor = _begun(changes)
     asked = actor.ask(Add(1))
     assert (actor.state, changes, asked.done()) == ((), [], False)
     disk.succeed()
@@ -81,8 +81,7 @@ async def test_a_change_is_seen_when_it_is_durable() -> None:
 
 async def test_those_that_wait_share_a_commit() -> None:
     """They are decided in their order, each on what the ones before it left; a refused one leaves nothing."""
-    disk = Disk()
-    actor = _actor(disk)
+    disk, actor = _begun()
     first = actor.ask(Add(1))
     refused, same, second, broken = actor.ask(Add(-1)), actor.ask(Add(1)), actor.ask(Add(2)), actor.ask(Add(13))
     disk.succeed()
@@ -100,8 +99,7 @@ async def test_those_that_wait_share_a_commit() -> None:
 
 async def test_a_commit_that_fails_changes_nothing() -> None:
     """Its caller learns why; the next command is decided on the state as it was."""
-    disk = Disk()
-    actor = _actor(disk)
+    disk, actor = _begun()
     lost = actor.ask(Add(1))
     disk.fail(StorageFull("full"))
     assert actor.state == ()
@@ -114,8 +112,7 @@ async def test_a_commit_that_fails_changes_nothing() -> None:
 
 async def test_commands_that_fail_together_are_tried_each_by_itself() -> None:
     """One that cannot be stored does not fail the others, and they keep their order."""
-    disk = Disk()
-    actor = _actor(disk)
+    disk, actor = _begun()
     first, large, small = (actor.ask(Add(number)) for number in (1, 2, 3))
     later = actor.ask(Add(4))
     disk.succeed()  # 1
@@ -133,8 +130,7 @@ async def test_commands_that_fail_together_are_tried_each_by_itself() -> None:
 
 async def test_commands_that_may_be_stored_are_not_tried_again() -> None:
     """All callers of a commit whose outcome is unknown hear that; what came later is decided without it."""
-    disk = Disk()
-    actor = _actor(disk)
+    disk, actor = _begun()
     replies = [actor.ask(Add(number)) for number in (1, 2, 3)]
     disk.succeed()  # 1
     await replies[0]
@@ -148,8 +144,7 @@ async def test_commands_that_may_be_stored_are_not_tried_again() -> None:
 
 async def test_a_command_may_have_a_commit_of_its_own() -> None:
     """Neither those before it nor those behind it are in it."""
-    disk = Disk()
-    actor = _actor(disk)
+    disk, actor = _begun()
     replies = [actor.ask(Add(number), alone=number == 3) for number in range(1, 6)]
     for _ in range(4):
         disk.succeed()
@@ -160,10 +155,8 @@ async def test_a_command_may_have_a_commit_of_its_own() -> None:
 
 async def test_a_command_outlives_its_caller() -> None:
     """It is carried out, and nobody hears of it."""
-    disk = Disk()
-    actor = _actor(disk)
-    asked = actor.ask(Add(1))
-    asked.cancel()
+    disk, actor = _begun()
+    actor.ask(Add(1)).cancel()
     disk.succeed()
     await actor.idle()
     assert actor.state == (1,)
@@ -171,8 +164,7 @@ async def test_a_command_outlives_its_caller() -> None:
 
 async def test_what_changes_nothing_is_answered_at_once() -> None:
     """With the commit that stored it, so that its caller may read what is behind it."""
-    disk = Disk()
-    actor = _actor(disk)
+    disk, actor = _begun()
     actor.ask(Add(1))
     disk.succeed()
     assert await actor.ask(Add(1)) == Done((1,), has_changed=False, committed=Committed(0, 1))
@@ -181,8 +173,7 @@ async def test_what_changes_nothing_is_answered_at_once() -> None:
 
 async def test_who_waits_for_a_change_sees_the_next_one() -> None:
     """And nobody waits for a commit that there is not."""
-    disk = Disk()
-    actor = _actor(disk)
+    disk, actor = _begun()
     waiting = asyncio.create_task(actor.changed())
     await actor.idle()
     actor.ask(Add(1))
@@ -196,8 +187,7 @@ async def test_who_waits_for_a_change_sees_the_next_one() -> None:
 @pytest.mark.parametrize("seed", range(20))
 async def test_replies_and_state_agree_with_what_was_stored(seed: int) -> None:
     """Whatever fails, and whoever leaves: the state is what the commits that succeeded have made, in their order."""
-    chance, disk = random.Random(seed), Disk()
-    actor = _actor(disk)
+    chance, (disk, actor) = random.Random(seed), _begun()
     replies: list[tuple[int, asyncio.Future[Done[Numbers]]]] = []
     for _ in range(60):
         for _ in range(chance.randrange(4)):
@@ -241,8 +231,7 @@ async def test_nothing_is_refused_because_of_what_is_not_stored() -> None:
                 raise ValueError(str(state))
             return super().decide(state, now)
 
-    disk = Disk()
-    actor = _actor(disk)
+    disk, actor = _begun()
     await_first = actor.ask(Add(1))
     won, lost, later = actor.ask(Claim(2)), actor.ask(Claim(3)), actor.ask(Add(4))
     disk.succeed()

@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.trace import SpanKind
 
 from tests.support.fakes.core import FakeProvider
-from tests.support.fakes.domain_values import NOW
+from tests.support.fakes.domain_values import make_answer, make_message, make_turn
 from tests.support.fakes.traces import RecordedTracer
 from turnwire.config.sections import TracingConfig
 from turnwire.core.spans import (
@@ -25,43 +25,28 @@ from turnwire.core.spans import (
     turn_span,
 )
 from turnwire.domain.conversation.messages import (
-    Content,
     File,
     FinishReason,
-    Message,
     MessageStatus,
-    MessageType,
     ModelRef,
     ModelRun,
-    Part,
     ProviderContent,
     Reasoning,
-    Text,
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.turns import GenerationOptions, Turn, TurnStatus
+from turnwire.domain.conversation.turns import GenerationOptions
 from turnwire.domain.errors import ProviderStreamCut
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import Work
 from turnwire.ports.provider import ProviderRequest, StepFinished
 from turnwire.ports.tools import ToolOutcome
 
-TURN = Turn(
-    turn_id="trn_1",
-    session_id="ses_1",
-    tenant="acme",
-    user_message_id="msg_1",
-    status=TurnStatus.RUNNING,
-    created_at=NOW,
-    model=ModelRef("p", "m"),
-)
-
 
 def test_work_that_ends_no_turn_adds_nothing() -> None:
     """A turn that was suspended ends in another process."""
     tracer = RecordedTracer()
-    with turn_span(tracer, TURN) as span:
+    with turn_span(tracer, make_turn()) as span:
         note_turn_end(span, Work())
     assert "gen_ai.response.finish_reasons" not in tracer.attributes()
 
@@ -69,22 +54,15 @@ def test_work_that_ends_no_turn_adds_nothing() -> None:
 OPTIONS = GenerationOptions(temperature=0.5, max_output_tokens=100)
 REQUEST = ProviderRequest(model_id="m", system="the secret plan", messages=(), options=OPTIONS)
 USAGE = Usage(input_tokens=5, cache_read_tokens=3, cache_write_tokens=2, output_tokens=7, reasoning_tokens=4)
-ANSWER = Message(
-    message_id="msg_1",
-    session_id="ses_1",
-    type=MessageType.ASSISTANT,
-    status=MessageStatus.STREAMING,
-    created_at=NOW,
-    updated_at=NOW,
-    usage=USAGE,
-    model_run=ModelRun(provider_id="p", model_requested="m", model_served="m-2026", response_id="r1"),
-)
+RUN = ModelRun(provider_id="p", model_requested="m", model_served="m-2026", response_id="r1")
+ANSWER = make_answer("msg_1", status=MessageStatus.STREAMING, usage=USAGE, model_run=RUN)
+MODEL = ModelRef("p", "m")
 
 
 def test_it_has_what_was_asked_and_what_came_back() -> None:
     """Tokens of the prompt include those of the cache, and those of the answer its reasoning."""
     tracer = RecordedTracer()
-    with chat_span(tracer, REQUEST, ModelRef("p", "m"), "ses_1") as span:
+    with chat_span(tracer, REQUEST, MODEL, "ses_1") as span:
         note_answer(span, tracer, ANSWER, StepFinished(FinishReason.STOP, "end_turn"), first_output_seconds=0.25)
     assert dict(tracer.attributes()) == {
         "gen_ai.response.time_to_first_chunk": 0.25,
@@ -111,7 +89,7 @@ def test_it_has_what_was_asked_and_what_came_back() -> None:
 def test_an_answer_that_was_cut_has_the_reason() -> None:
     """Not the message of the error, which may quote the answer."""
     tracer = RecordedTracer()
-    with chat_span(tracer, REQUEST, ModelRef("p", "m"), "ses_1") as span:
+    with chat_span(tracer, REQUEST, MODEL, "ses_1") as span:
         note_answer(span, tracer, ANSWER, None, failure=ProviderStreamCut("the secret plan"))
     assert tracer.attributes()["error.type"] == ProviderStreamCut.reason
     assert "the secret plan" not in tracer.spans[0].to_json()
@@ -141,7 +119,7 @@ def test_the_provider_has_its_name_in_the_conventions(provider_id: str, api: str
 def test_a_summary_is_marked() -> None:
     """It is no answer that somebody reads."""
     tracer = RecordedTracer()
-    chat_span(tracer, REQUEST, ModelRef("p", "m"), "ses_1", is_summary=True).end()
+    chat_span(tracer, REQUEST, MODEL, "ses_1", is_summary=True).end()
     assert tracer.attributes()["turnwire.summary"] is True
 
 
@@ -149,7 +127,7 @@ def test_a_summary_is_marked() -> None:
 def test_content_needs_the_setting(ratio: int, content: bool, found: int) -> None:
     """And a trace that is recorded."""
     tracer = RecordedTracer(TracingConfig(content=content, sample_ratio=ratio))
-    with chat_span(tracer, REQUEST, ModelRef("p", "m"), "ses_1") as span:
+    with chat_span(tracer, REQUEST, MODEL, "ses_1") as span:
         note_answer(span, tracer, ANSWER, None)
     assert sum("the secret plan" in span.to_json() for span in tracer.spans) == found
 
@@ -175,19 +153,6 @@ def test_a_tool_of_the_server_has_its_result_only_when_switched_on() -> None:
         }
 
 
-def said(kind: MessageType, *contents: Content) -> Message:
-    """Returns a message with these parts."""
-    return Message(
-        message_id="msg_1",
-        session_id="ses_1",
-        type=kind,
-        status=MessageStatus.COMPLETE,
-        created_at=NOW,
-        updated_at=NOW,
-        parts=tuple(Part(part_id=f"prt_{index}", index=index, content=c) for index, c in enumerate(contents)),
-    )
-
-
 def test_a_request_has_the_forms_of_the_conventions() -> None:
     """Results of calls follow their message; files have a type but no content; sealed content is left out."""
     picture = File(sha256="0" * 64, size_bytes=3, mime="image/png", filename="secret.png")
@@ -196,8 +161,8 @@ def test_a_request_has_the_forms_of_the_conventions() -> None:
         model_id="m",
         system="be kind",
         messages=(
-            said(MessageType.USER, Text("what is this?"), picture),
-            said(MessageType.ASSISTANT, Reasoning("hm"), ProviderContent("sealed"), call),
+            make_message("msg_1", "what is this?", picture),
+            make_answer("msg_2", Reasoning("hm"), ProviderContent("sealed"), call),
         ),
     )
     found = input_content(request)
@@ -223,7 +188,7 @@ def test_a_request_has_the_forms_of_the_conventions() -> None:
 
 def test_a_long_conversation_is_cut_between_messages() -> None:
     """The newest stay, and the attribute is still JSON."""
-    messages = tuple(said(MessageType.USER, Text(f"{number} " + "x" * 1000)) for number in range(200))
+    messages = tuple(make_message("msg_1", f"{number} " + "x" * 1000) for number in range(200))
     text = str(input_content(ProviderRequest(model_id="m", system="", messages=messages))["gen_ai.input.messages"])
     kept = json.loads(text)
     assert MAX_ATTRIBUTE_BYTES * 0.9 < len(text) <= MAX_ATTRIBUTE_BYTES + 2
@@ -233,7 +198,7 @@ def test_a_long_conversation_is_cut_between_messages() -> None:
 
 def test_an_answer_has_its_finish_reason() -> None:
     """It is one message."""
-    found = output_content(said(MessageType.ASSISTANT, Text("hi")), FinishReason.STOP)
+    found = output_content(make_answer("msg_1", "hi"), FinishReason.STOP)
     assert json.loads(str(found["gen_ai.output.messages"])) == [
         {"role": "assistant", "parts": [{"type": "text", "content": "hi"}], "finish_reason": "stop"}
     ]

@@ -84,8 +84,7 @@ def test_all_of_a_request_counts() -> None:
     """System prompt, messages with results and their files, sealed reasoning, tools."""
     image = File(sha256="a", size_bytes=1, mime="image/png")
     call = ToolUse(name="look", input_json="{}", status=ToolStatus.SUCCESS, output="x" * 4000, files=(image,))
-    sealed = make_part(1, Reasoning(""), provider_state="x" * 5000)
-    answer = make_answer("a", call, sealed)
+    answer = make_answer("a", call, make_part(1, Reasoning(""), provider_state="x" * 5000))
     assert message_tokens(answer) > 1000 + 1000 + IMAGE_TOKENS
     plain = ProviderRequest(model_id="m", system="", messages=(answer,))
     full = ProviderRequest(

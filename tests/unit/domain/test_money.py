@@ -56,8 +56,7 @@ def test_usage_is_added_bucket_by_bucket(a: Usage | None, b: Usage | None, total
 )
 def test_shown_output_is_the_providers_own_count(a: Usage, b: Usage | None, shown: int) -> None:
     """Where it differs from the buckets; in a sum each step counts as it was shown."""
-    total = add_usage(a, b)
-    assert total.shown_output == shown
+    assert add_usage(a, b).shown_output == shown
 
 
 @pytest.mark.parametrize(

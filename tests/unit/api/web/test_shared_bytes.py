@@ -27,8 +27,7 @@ class Leases:
                 self.leases.append(lease)
                 await self.end.wait()
 
-        task = await begun(have())
-        return task, self.leases[-1].grow
+        return await begun(have()), self.leases[-1].grow
 
 
 async def test_the_newest_of_who_has_most_is_refused() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeStore, ManualClock, make_environment
@@ -111,14 +112,9 @@ async def test_an_ended_part_is_saved_soon_with_its_event() -> None:
     assert step.store.commits == []
     await elapse(SOON)
     message = step.stream.snapshot()
-    assert step.store.commits == [
-        Commit(
-            session_id="ses_1",
-            at=step.clock.now,
-            changes=(PutDraft(Draft(step.stream.message, tuple(map(DraftPart, message.parts)))),),
-            events=(NewEvent(PartFinished("msg_1", message.parts[0]), "trn_1"),),
-        )
-    ]
+    draft, ended = Draft(step.stream.message, tuple(map(DraftPart, message.parts))), message.parts[0]
+    changes, events = (PutDraft(draft),), (NewEvent(PartFinished("msg_1", ended), "trn_1"),)
+    assert step.store.commits == [Commit(session_id="ses_1", at=step.clock.now, changes=changes, events=events)]
     assert (message.updated_at, message.created_at) == (step.clock.now, NOW)
     await step.stored()
     await step.journal.settle()
@@ -130,13 +126,8 @@ async def test_growing_text_is_saved_within_the_interval() -> None:
     step.take(*[TextDelta(0, letter) for letter in "hello"])
     assert step.store.commits == []
     await elapse(timedelta(milliseconds=1))
-    assert step.store.commits == [
-        Commit(
-            session_id="ses_1",
-            at=NOW,
-            changes=(PutDraft(Draft(step.stream.message, (DraftPart(step.stream.part(0)),))),),
-        )
-    ]
+    draft = Draft(step.stream.message, (DraftPart(step.stream.part(0)),))
+    assert step.store.commits == [Commit(session_id="ses_1", at=NOW, changes=(PutDraft(draft),))]
     await step.stored()
     await step.journal.settle()
 
@@ -271,9 +262,8 @@ async def test_parts_that_end_during_a_save_are_saved_together() -> None:
         step.take(TextDelta(key, "a"), PartEnded(key))
     assert [len(commit.events) for commit in step.store.commits] == [1]
     settling = asyncio.create_task(step.journal.settle())
-    step.store.futures[0].set_result(Committed(0, 1))
-    await settled()
-    step.store.futures[1].set_result(Committed(1, 50))
+    await step.stored(0)
+    await step.stored(1)
     await settling
     assert [len(commit.events) for commit in step.store.commits] == [1, 49]
 
@@ -292,16 +282,9 @@ async def test_a_call_ends_once_it_is_checked() -> None:
     step.clock.advance(3)
     step.checks.may_go_on.set()
     await step.all_stored(finishing)
-    refused = ToolUse(
-        name="fly",
-        call_id="c1",
-        input_json="{}",
-        status=ToolStatus.ERROR,
-        error="no such tool",
-        started_at=step.clock.now,
-        finished_at=step.clock.now,
-    )
-    calls = [refused, ToolUse(name="look", call_id="c2", input_json="{}")]
+    now, fly = step.clock.now, ToolUse(name="fly", call_id="c1", input_json="{}")
+    refusal = {"status": ToolStatus.ERROR, "error": "no such tool", "started_at": now, "finished_at": now}
+    calls = [msgspec.structs.replace(fly, **refusal), ToolUse(name="look", call_id="c2", input_json="{}")]
     told = [event.kind.part for event in step.journal.unpublished().events if isinstance(event.kind, PartFinished)]
     assert [(part.content, part.status) for part in told] == [(c, PartStatus.COMPLETE) for c in calls]
     assert len(step.told()) == 1

@@ -50,8 +50,7 @@ STARTED = make_answer("msg_1", status=MessageStatus.STREAMING)
 
 def _streamed(*items: StreamItem, message: Message = STARTED) -> tuple[MessageStream, list[EphemeralKind]]:
     published: list[EphemeralKind] = []
-    ids = numbered_ids()
-    stream = MessageStream(message, published.append, ids, Limits())
+    stream = MessageStream(message, published.append, numbered_ids(), Limits())
     for item in items:
         stream.apply(item)
     return stream, published

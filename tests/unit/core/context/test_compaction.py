@@ -101,8 +101,7 @@ async def test_a_turn_that_is_too_long_keeps_its_question() -> None:
     assert question == OLD[-1]
     assert 0 < len(kept) < 10
     assert kept == steps[10 - len(kept) :]
-    again = await world.requests.next()
-    assert again.request.messages == step.request.messages
+    assert (await world.requests.next()).request.messages == step.request.messages
 
 
 async def test_a_later_summary_never_covers_less_than_the_one_before() -> None:
@@ -179,8 +178,7 @@ def test_a_window_in_which_nothing_fits_is_never_cut(window: int) -> None:
 def test_a_very_long_conversation_is_cut_in_one_walk() -> None:
     """The event loop waits meanwhile, so the work must not grow with the square of the length."""
     talk = [said for number in range(30_000) for said in (_question(str(number)), _step(f"a{number}", str(number)))]
-    cut = _cut(talk, 1000, turn="29999", window=10**9)
-    assert len(_ids(cut)) == 2 * 30_000 - 8
+    assert len(_ids(_cut(talk, 1000, turn="29999", window=10**9))) == 2 * 30_000 - 8
 
 
 def _allowed(keep: int, window: int = 1000, summary: int = 10) -> Allowance:

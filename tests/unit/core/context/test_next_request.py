@@ -87,8 +87,7 @@ async def test_large_settings_have_a_place_before_they_are_read() -> None:
 
 async def test_an_unknown_window_is_never_too_small() -> None:
     """Only the provider knows then."""
-    world = World(window=None)
-    assert len((await world.requests.next()).request.messages) == 5
+    assert len((await World(window=None).requests.next()).request.messages) == 5
 
 
 async def test_files_are_loaded_and_those_to_summarise_too() -> None:
@@ -131,8 +130,7 @@ async def test_a_second_refusal_ends_the_turn(compaction: bool) -> None:
     """So does the first where compaction is off."""
     full = (ProviderContextFull("full"),)
     world = World(full, says("what was"), full, window=100_000, compaction=compaction)
-    ended = await world.run()
-    assert ended.turn.finish_reason is FinishReason.CONTEXT_FULL
+    assert (await world.run()).turn.finish_reason is FinishReason.CONTEXT_FULL
     assert len(world.provider.requests) == (3 if compaction else 1)
 
 
@@ -173,8 +171,7 @@ async def test_a_turn_whose_model_is_gone_says_so() -> None:
 
     world = World()
     environment = dataclasses.replace(world.environment, providers=Providers())
-    work = await LoneRun(environment, world.turn).run(FairSemaphore(1))
-    ended = work.events[-1].kind
+    ended = (await LoneRun(environment, world.turn).run(FairSemaphore(1))).events[-1].kind
     assert isinstance(ended, TurnEnded)
     assert ended.turn.failure.reason != "INTERNAL"
     assert "no such provider" in ended.turn.failure.message

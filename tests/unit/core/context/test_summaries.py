@@ -53,8 +53,7 @@ async def test_another_model_may_write_the_summaries() -> None:
     world = World(says("what was"), model=ModelRef("offline", "small"))
     await world.requests.next()
     assert [request.model_id for request in world.provider.requests] == ["small"]
-    run = world.store.summaries()[0].model_run
-    assert run.model_requested == "small"
+    assert world.store.summaries()[0].model_run.model_requested == "small"
 
 
 @pytest.mark.parametrize(
@@ -149,8 +148,7 @@ async def test_pictures_are_not_loaded_for_a_summary() -> None:
 async def test_a_summary_that_became_too_long_is_shortened() -> None:
     """Some servers do not keep to the limit; the next request would be longer than this one."""
     world = World(says("begin " + WORDS * 20 + " end"))
-    step = await world.requests.next()
-    assert step.sent.estimated_tokens < 2 * 500 + 100
+    assert (await world.requests.next()).sent.estimated_tokens < 2 * 500 + 100
     assert all(word in words_in(world.store.summaries()[0]) for word in ("begin", "end", "characters left out"))
 
 

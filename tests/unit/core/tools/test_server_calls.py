@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -48,12 +49,20 @@ def _server_calls(
     return make_calls(environment, make_turn(), make_answer("msg_1", *[call] * count), frozenset()), tools, feed
 
 
+async def _running(
+    count: int, store: FakeStore | None = None, *, running: int | None = None, **settings: Any
+) -> tuple[ToolCalls, FakeServerTools, RecordingFeed, asyncio.Task[None]]:
+    """Returns calls that run, all of them unless another number is given, and what waits for them."""
+    calls, tools, feed = _server_calls(count, store, **settings)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(count if running is None else running)
+    return calls, tools, feed, settling
+
+
 async def test_calls_of_the_servers_tools_run_up_to_the_limit_at_once() -> None:
     """Each is stored as running, then with its result, as it comes."""
     store = FakeStore()
-    calls, tools, _ = _server_calls(3, store, max_parallel_tool_calls=2)
-    settling = asyncio.create_task(calls.settle())
-    await tools.until_called(2)
+    calls, tools, _, settling = await _running(3, store, max_parallel_tool_calls=2, running=2)
     await settled()
     assert [call.status for _, call in calls.message.tool_calls()] == ["running", "running", "pending"]
     tools.calls[1][3].set_result(ToolOutcome(output="second", metadata_json='{"a":1}'))
@@ -71,9 +80,7 @@ async def test_calls_of_the_servers_tools_run_up_to_the_limit_at_once() -> None:
 
 async def test_lines_of_a_tool_are_told_and_kept_up_to_a_limit() -> None:
     """The last one that is kept says that there were more."""
-    calls, tools, feed = _server_calls(1)
-    settling = asyncio.create_task(calls.settle())
-    await tools.until_called(1)
+    calls, tools, feed, settling = await _running(1)
     for number in range(1000):
         tools.calls[0][2](f"{number} " + "x" * 1000)
     tools.calls[0][3].set_result(ToolOutcome(output="done"))
@@ -86,9 +93,7 @@ async def test_lines_of_a_tool_are_told_and_kept_up_to_a_limit() -> None:
 
 async def test_an_abort_cancels_what_runs_and_starts_nothing_more() -> None:
     """The calls stay open: the end of the turn settles them."""
-    calls, tools, _ = _server_calls(3, max_parallel_tool_calls=1)
-    settling = asyncio.create_task(calls.settle())
-    await tools.until_called(1)
+    calls, tools, _, settling = await _running(3, max_parallel_tool_calls=1, running=1)
     await cancelled(settling)
     assert settling.cancelled()
     assert (len(tools.calls), tools.calls[0][3].cancelled()) == (1, True)
@@ -97,9 +102,7 @@ async def test_an_abort_cancels_what_runs_and_starts_nothing_more() -> None:
 
 async def test_a_pause_with_a_question_that_cannot_be_asked_is_an_error_of_the_tool() -> None:
     """The model reads why, and the call goes on no more."""
-    calls, tools, _ = _server_calls(1)
-    settling = asyncio.create_task(calls.settle())
-    await tools.until_called(1)
+    calls, tools, _, settling = await _running(1)
     empty = NewQuestion(prompt=" ", form=LinkForm(url="https://example.com"))
     tools.calls[0][3].set_result(ToolPause(questions=(("a", empty),), state=""))
     await settling
@@ -111,9 +114,7 @@ async def test_a_pause_with_a_question_that_cannot_be_asked_is_an_error_of_the_t
 async def test_the_result_of_a_tool_that_ran_is_not_lost_on_a_full_disk() -> None:
     """It is written again until there is room; the tool runs once."""
     store = FakeStore()
-    calls, tools, _ = _server_calls(1, store)
-    settling = asyncio.create_task(calls.settle())
-    await tools.until_called(1)
+    calls, tools, _, settling = await _running(1, store)
     store.automatic = False
     tools.calls[0][3].set_result(ToolOutcome(output="done"))
     await settled()
@@ -197,12 +198,7 @@ def test_long_output_is_cut_between_characters() -> None:
 
 async def test_what_a_tool_says_after_its_call_was_cancelled_is_not_told() -> None:
     """An MCP server may report progress until it reads that nobody waits; by then the turn has ended for watchers."""
-    feed = RecordingFeed(PlainCodec())
-    tools = FakeServerTools(server_tool("fs.read"))
-    call = ToolUse(name="fs.read", call_id="c1", input_json="{}")
-    calls = make_calls(make_environment(feed=feed, tools=tools), make_turn(), make_answer("msg_1", call), frozenset())
-    settling = asyncio.create_task(calls.settle())
-    await tools.until_called(1)
+    calls, tools, feed, settling = await _running(1)
     tools.calls[0][2]("in time")
     await cancelled(settling)
     tools.calls[0][2]("late")
@@ -229,9 +225,7 @@ async def test_lines_that_could_not_be_saved_are_saved_the_next_time() -> None:
 
 async def test_half_characters_of_a_tool_are_replaced() -> None:
     """What a tool says can always be stored."""
-    calls, tools, _ = _server_calls(1)
-    settling = asyncio.create_task(calls.settle())
-    await tools.until_called(1)
+    calls, tools, _, settling = await _running(1)
     tools.calls[0][2]("line \ud800")
     tools.calls[0][3].set_result(ToolOutcome(output="out \udc00"))
     await settling
@@ -281,9 +275,7 @@ def test_all_of_a_cut_output_is_kept_as_a_file() -> None:
 async def test_each_result_is_reported_with_its_source_and_time() -> None:
     """Calls that were cancelled are not."""
     observer = RecordingObserver()
-    calls, tools, _ = _server_calls(3, observer=observer)
-    settling = asyncio.create_task(calls.settle())
-    await tools.until_called(3)
+    _, tools, _, settling = await _running(3, observer=observer)
     tools.calls[0][3].set_result(ToolOutcome(output="first"))
     await elapse(timedelta(seconds=2))
     tools.calls[1][3].set_result(ToolOutcome(output="broken", is_error=True))
@@ -296,9 +288,7 @@ async def test_each_result_is_reported_with_its_source_and_time() -> None:
 async def test_a_line_that_comes_behind_the_result_is_not_told() -> None:
     """Its log is on its way to the disk already, so nobody would find the line there."""
     store = FakeStore()
-    calls, tools, feed = _server_calls(1, store)
-    settling = asyncio.create_task(calls.settle())
-    await tools.until_called(1)
+    calls, tools, feed, settling = await _running(1, store)
     tools.calls[0][2]("in time")
     store.automatic = False
     tools.calls[0][3].set_result(ToolOutcome(output="done"))

@@ -23,8 +23,7 @@ def test_no_model_is_offered_too_many_tools() -> None:
 
 async def test_the_clients_tool_wins() -> None:
     """Of two with one name."""
-    toolbox = Toolbox((LOOK,), (server_tool("look"),))
-    assert toolbox.definitions == (LOOK,)
+    assert Toolbox((LOOK,), (server_tool("look"),)).definitions == (LOOK,)
 
 
 async def test_a_tool_without_a_schema_is_left_out() -> None:

@@ -194,8 +194,7 @@ async def test_a_full_queue_stays_on_disk() -> None:
     stored = [change.turn for commit in store.commits for change in commit.changes if isinstance(change, PutTurn)]
     assert (stored[-1].turn_id, stored[-1].status, stored[-1].tools) == ("trn_q0", TurnStatus.RUNNING, tools)
     assert len(owner.schedule.waiting) == 49
-    dropped = await turns.abort("ses_1", "", keep_queue=False)
-    assert len(dropped.dropped_message_ids) == 49
+    assert len((await turns.abort("ses_1", "", keep_queue=False)).dropped_message_ids) == 49
     assert store.read == ["trn_1", "trn_q0", "msg_q0", "trn_q0"]
     await turns.aclose()
 
@@ -231,8 +230,7 @@ async def test_a_result_for_a_call_that_the_model_is_writing_is_refused() -> Non
     [message] = turns.open_messages(DEFAULT_TENANT, None)
     with pytest.raises(ToolCallNotReady):
         await deliver(turns, message.parts[0].part_id, CallResult(output="42"))
-    live = turns.live("ses_1")
-    assert live.awaited_call_ids == {"c1", message.parts[0].part_id}
+    assert turns.live("ses_1").awaited_call_ids == {"c1", message.parts[0].part_id}
     await turns.aclose()
 
 
@@ -312,7 +310,6 @@ async def test_the_queue_is_found_in_its_stored_order() -> None:
     turns = Turns(make_environment(store, FakeProviders(FakeProvider([None]))))
     await turns.recover()
     await settled()
-    live = turns.live("ses_1")
-    assert live.turn.turn_id == "trn_b"
+    assert turns.live("ses_1").turn.turn_id == "trn_b"
     assert [entry.message_id for entry in turns.view(SESSIONS["ses_1"]).queue] == ["msg_c", "msg_a"]
     await turns.aclose()

@@ -189,8 +189,7 @@ async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored(
     running = run.start()
     await run.until_a_step_ends()
     assert run.calls is None
-    message = run.open_message()
-    [part] = message.parts
+    [part] = run.open_message().parts
     assert run.awaited_call_ids == {"c1", part.part_id}
     run.store.futures[-1].set_result(Committed(1, 2))
     assert [asked.tool for asked in run.calls.state.open_permissions] == ["look"]

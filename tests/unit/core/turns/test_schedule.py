@@ -152,8 +152,7 @@ def test_nothing_follows_when_what_waited_is_gone() -> None:
 def test_what_an_earlier_process_left_between_two_turns_ends_with_a_status() -> None:
     """It told that the session runs, and was killed; nobody else tells that it does not any more."""
     left = Schedule(Between(""), _after("a b").waiting)
-    begun = _begin(left)
-    assert _kinds(begun)[:2] == [SessionStatusChanged, TurnStarted]
+    assert _kinds(_begin(left))[:2] == [SessionStatusChanged, TurnStarted]
     removed = RemoveWaiting(left.waiting[0], None, MARK).decide(left, AT).state
     idle = BecomeIdle().decide(removed, AT)
     assert (idle.state, [event.kind for event in idle.work.events]) == (Schedule(), [SessionStatusChanged(False)])

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -24,7 +25,7 @@ from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import TurnCounts, Turns
 from turnwire.core.turns.session import RETRY_SECONDS
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus
-from turnwire.domain.conversation.questions import SchemaForm
+from turnwire.domain.conversation.questions import QuestionReply, SchemaForm
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import (
@@ -44,10 +45,33 @@ FORM = '{"type": "object", "properties": {"colour": {"type": "string"}}}'
 SESSIONS: dict[str, Session] = {"ses_1": make_session()}
 
 
-def _turns(store: FakeStore | None = None, observer: RecordingObserver | None = None) -> Turns:
-    """Returns the turns of sessions whose model never answers."""
-    store = store or FakeStore(sessions_by_id=SESSIONS)
-    return Turns(make_environment(store, FakeProviders(FakeProvider([None])), observer=observer))
+def _calling(tool: str) -> tuple[StreamItem, ...]:
+    return ToolCallDelta(0, tool, "c1", "{}"), PartEnded(0), StepFinished(FinishReason.STOP, "")
+
+
+def _store(*, automatic: bool = True) -> FakeStore:
+    return FakeStore(automatic=automatic, sessions_by_id=SESSIONS)
+
+
+def _turns(store: FakeStore | None = None, model: FakeProvider | None = None, **parts: Any) -> Turns:
+    """Returns the turns of sessions; their model never answers unless another one is given."""
+    return Turns(make_environment(store or _store(), FakeProviders(model or FakeProvider([None])), **parts))
+
+
+async def _sent(turns: Turns, *names: str) -> None:
+    """Sends messages, and returns when nothing is ready to run."""
+    for name in names:
+        await send(turns, name)
+    await settled()
+
+
+async def _asking(turns: Turns, tools: FakeServerTools) -> "asyncio.Future[QuestionReply]":
+    """Sends a message, whose call of a tool asks a question. Returns what waits for the answer."""
+    await _sent(turns, "a")
+    await tools.until_called(1)
+    asking = asyncio.ensure_future(tools.asks[0](NewQuestion(prompt="Which?", form=SchemaForm(schema_json=FORM))))
+    await settled()
+    return asking
 
 
 async def test_a_session_that_is_being_deleted_takes_no_message() -> None:
@@ -77,8 +101,7 @@ async def test_a_session_that_is_being_deleted_takes_no_message() -> None:
 
 async def test_what_is_on_its_way_counts_for_the_quotas() -> None:
     """Else two requests at the same time would both take the last place."""
-    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
-    turns = _turns(store)
+    turns = _turns(store := _store(automatic=False))
     send(turns, "a")
     send(turns, "b")
     assert (turns.running("default"), turns.queued("default")) == (1, 1)
@@ -91,8 +114,7 @@ async def test_what_is_on_its_way_counts_for_the_quotas() -> None:
 
 async def test_nothing_begins_beside_a_change_of_the_conversation() -> None:
     """A message that comes meanwhile waits for its commit; the change is refused beside a turn, and one that begins."""
-    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
-    turns = _turns(store)
+    turns = _turns(store := _store(automatic=False))
     mark = Work((RemoveMessage("mark"),))
     changing = await begun(turns.change_idle("default", "ses_1", mark))
     sending = send(turns, "a")
@@ -121,7 +143,7 @@ class AnswersOnce(FakeProvider):
 async def test_an_abort_while_one_turn_follows_the_other_leaves_none() -> None:
     """Whichever of them runs at that moment, it ends, and nothing waits any more."""
     for steps in range(60):
-        turns = Turns(make_environment(FakeStore(sessions_by_id=SESSIONS), FakeProviders(AnswersOnce([]))))
+        turns = _turns(model=AnswersOnce([]))
         send(turns, "a")
         send(turns, "b")
         for _ in range(steps):
@@ -135,9 +157,7 @@ async def test_turns_are_reported_when_they_run_and_when_their_end_is_stored() -
     """Each once; a message that is dropped from the queue ends a turn that never ran."""
     observer = RecordingObserver()
     turns = _turns(observer=observer)
-    await send(turns, "a")
-    await send(turns, "b")
-    await settled()
+    await _sent(turns, "a", "b")
     assert [(what, turn.turn_id) for what, turn in observer.turns] == [("started", "trn_a")]
     assert turns.counts() == TurnCounts(running=1, waiting=0, queued=1)
     await turns.abort("ses_1", "", keep_queue=False)
@@ -150,9 +170,8 @@ async def test_turns_are_reported_when_they_run_and_when_their_end_is_stored() -
 
 async def test_an_end_that_is_not_stored_yet_is_not_reported() -> None:
     """A full disk delays it."""
-    store, observer = FakeStore(automatic=False, sessions_by_id=SESSIONS), RecordingObserver()
-    provider = FakeProvider([StepFinished(FinishReason.STOP, "stop")])
-    turns = Turns(make_environment(store, FakeProviders(provider), observer=observer))
+    store, observer = _store(automatic=False), RecordingObserver()
+    turns = _turns(store, FakeProvider([StepFinished(FinishReason.STOP, "stop")]), observer=observer)
     send(turns, "a")
     store.futures[0].set_result(Committed(0, 1))
     await settled()
@@ -170,19 +189,15 @@ async def test_an_end_that_is_not_stored_yet_is_not_reported() -> None:
 async def test_what_a_stop_leaves_is_counted() -> None:
     """A turn whose model has not begun goes on at the next start, and so do the messages behind it."""
     turns = _turns()
-    for name in "abc":
-        await send(turns, name)
-    await settled()
+    await _sent(turns, *"abc")
     assert await turns.aclose() == TurnCounts(running=1, waiting=0, queued=2)
 
 
 async def test_a_turn_whose_end_the_stop_has_no_time_for_is_left() -> None:
     """It has not ended, and the next start ends it."""
-    store, observer = FakeStore(sessions_by_id=SESSIONS), RecordingObserver()
-    providers = FakeProviders(FakeProvider([TextDelta(0, "so far"), None]))
-    turns = Turns(make_environment(store, providers, observer=observer))
-    await send(turns, "a")
-    await settled()
+    store, observer = _store(), RecordingObserver()
+    turns = _turns(store, FakeProvider([TextDelta(0, "so far"), None]), observer=observer)
+    await _sent(turns, "a")
     store.automatic = False
     closing = asyncio.create_task(turns.aclose())
     while not closing.done():
@@ -196,8 +211,7 @@ async def test_a_turn_whose_end_the_stop_has_no_time_for_is_left() -> None:
 async def test_an_abort_does_not_claim_what_a_stop_prevented() -> None:
     """The turn goes on at the next start, so whoever aborts it is to try again then."""
     turns = _turns()
-    await send(turns, "a")
-    await settled()
+    await _sent(turns, "a")
     closing = asyncio.create_task(turns.aclose())
     await asyncio.sleep(0)
     for _ in range(2):  # while it stops, and then
@@ -247,7 +261,7 @@ async def test_a_turn_that_another_server_goes_on_with_is_no_error() -> None:
     """Nothing went wrong here, so nobody is called: the other one stores the end."""
     store = FullDisk(sessions_by_id=SESSIONS)
     store.error = SessionMoving()
-    turns = Turns(make_environment(store, FakeProviders(AnswersOnce([]))))
+    turns = _turns(store, AnswersOnce([]))
     with capture_logs() as lines:
         await send(turns, "a")
         store.is_full = True
@@ -258,8 +272,7 @@ async def test_a_turn_that_another_server_goes_on_with_is_no_error() -> None:
 
 async def test_a_deletion_waits_for_the_commit_on_its_way() -> None:
     """And lets its owner go."""
-    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
-    turns = _turns(store)
+    turns = _turns(store := _store(automatic=False))
     changing = await begun(turns.change_idle("default", "ses_1", Work((RemoveMessage("msg_1"),))))
     deleting = await begun(_delete(turns))
     assert len(store.commits) == 1
@@ -272,8 +285,7 @@ async def test_a_deletion_waits_for_the_commit_on_its_way() -> None:
 
 async def test_a_stop_waits_for_messages_that_an_abort_puts_back() -> None:
     """Also when the turn has ended by then: the next start would answer what was aborted."""
-    store = FakeStore(sessions_by_id=SESSIONS)
-    turns = _turns(store)
+    turns = _turns()
     await send(turns, "a")
     await send(turns, "b", is_late=True)
     await settled()
@@ -291,11 +303,9 @@ async def test_a_stop_waits_for_messages_that_an_abort_puts_back() -> None:
 
 async def test_a_turn_that_begins_in_the_commit_that_ends_another_runs() -> None:
     """Both waited for a commit that left nothing waiting."""
-    store, observer = FakeStore(sessions_by_id=SESSIONS), RecordingObserver()
-    turns = _turns(store, observer)
-    await send(turns, "a")
-    await send(turns, "b")
-    await settled()
+    store, observer = _store(), RecordingObserver()
+    turns = _turns(store, observer=observer)
+    await _sent(turns, "a", "b")
     owner = turns.waiting_in("ses_1", "msg_b")
     store.automatic = False
     removing = await begun(owner.remove("msg_b", Work()))
@@ -314,8 +324,7 @@ async def test_a_turn_that_begins_in_the_commit_that_ends_another_runs() -> None
 
 async def test_an_abort_goes_on_without_its_caller() -> None:
     """The messages of late turns go back too, which is stored behind the others; else nobody would ever answer them."""
-    store = FakeStore(sessions_by_id=SESSIONS)
-    turns = _turns(store)
+    turns = _turns(store := _store())
     await send(turns, "a")
     await send(turns, "b")
     await send(turns, "c", is_late=True)
@@ -334,10 +343,9 @@ async def test_an_abort_goes_on_without_its_caller() -> None:
 
 async def test_a_turn_that_begins_at_once_behind_another_runs_once() -> None:
     """Its commit is done before the task of the one before it has seen that this one's end is stored."""
-    store, observer = FakeStore(sessions_by_id=SESSIONS), RecordingObserver()
-    turns = _turns(store, observer)
-    await send(turns, "a")
-    await settled()
+    store, observer = _store(), RecordingObserver()
+    turns = _turns(store, observer=observer)
+    await _sent(turns, "a")
     store.automatic = False
     aborting = await begun(turns.abort("ses_1", "", keep_queue=False))
     sending = send(turns, "b")
@@ -354,9 +362,8 @@ async def test_a_turn_that_begins_at_once_behind_another_runs_once() -> None:
 @pytest.mark.parametrize("comes", ["before the end", "behind the end", "behind an end that is lost"])
 async def test_a_result_and_the_end_of_its_turn_have_an_order(comes: str) -> None:
     """A result before the end is stored, and not written over; one behind it is refused. A lost end ends nothing."""
-    store = FakeStore(sessions_by_id=SESSIONS)
-    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), StepFinished(FinishReason.STOP, "")))
-    turns = Turns(make_environment(store, FakeProviders(provider)))
+    store = _store()
+    turns = _turns(store, FakeProvider(_calling("look")))
     await send(turns, "a", tools=(ToolDefinition("look", "", "{}"),))
     while (calls := turns.calls("ses_1")) is None:
         await settled()
@@ -391,18 +398,9 @@ async def test_a_result_and_the_end_of_its_turn_have_an_order(comes: str) -> Non
 
 async def test_questions_count_while_their_calls_wait() -> None:
     """However the turn ends."""
-    store = FakeStore(sessions_by_id=SESSIONS)
     tools = FakeServerTools(server_tool("fs.read"))
-    provider = FakeProvider(
-        (ToolCallDelta(0, "fs.read", "c1", "{}"), PartEnded(0), StepFinished(FinishReason.STOP, ""))
-    )
-    environment = make_environment(store, FakeProviders(provider), tools=tools)
-    turns = Turns(environment)
-    await send(turns, "a")
-    await settled()
-    await tools.until_called(1)
-    asking = asyncio.ensure_future(tools.asks[0](NewQuestion(prompt="Which?", form=SchemaForm(schema_json=FORM))))
-    await settled()
+    turns = _turns(model=FakeProvider(_calling("fs.read")), tools=tools)
+    environment, asking = turns._environment, await _asking(turns, tools)
     assert len(turns.open_questions("default", None)) == 1
     assert environment.open_questions == {"default": 1}
     await turns.abort("ses_1", "", keep_queue=False)
@@ -430,16 +428,8 @@ async def test_sessions_that_are_lost_are_forgotten_though_nothing_can_be_stored
     """Their turns stay as they are stored, for the node that has them now; their questions are its own."""
     store = FullDisk(sessions_by_id=SESSIONS)
     tools = FakeServerTools(server_tool("fs.read"))
-    provider = FakeProvider(
-        (ToolCallDelta(0, "fs.read", "c1", "{}"), PartEnded(0), StepFinished(FinishReason.STOP, ""))
-    )
-    environment = make_environment(store, FakeProviders(provider), tools=tools)
-    turns = Turns(environment)
-    await send(turns, "a")
-    await settled()
-    await tools.until_called(1)
-    asking = asyncio.ensure_future(tools.asks[0](NewQuestion(prompt="Which?", form=SchemaForm(schema_json=FORM))))
-    await settled()
+    turns = _turns(store, FakeProvider(_calling("fs.read")), tools=tools)
+    environment, asking = turns._environment, await _asking(turns, tools)
     assert environment.open_questions == {"default": 1}
     store.is_full, stored = True, len(store.commits)
     await turns.leave(lambda _: True)

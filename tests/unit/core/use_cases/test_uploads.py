@@ -54,8 +54,7 @@ async def test_a_name_loses_its_folders() -> None:
 async def test_a_cancelled_write_is_stored() -> None:
     """Its future is the store's own."""
     world = World(automatic=False)
-    upload_id = await world.begun()
-    writing = world.writing(upload_id, 0, b"123456")
+    writing = world.writing(await world.begun(), 0, b"123456")
     await settled()
     writing.cancel()
     await settled()

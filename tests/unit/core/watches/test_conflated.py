@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.fakes.core import FakeStore, RecordingFeed, make_environment
-from tests.support.fakes.domain_values import NOW, make_message, make_permission, make_session
+from tests.support.fakes.domain_values import NOW, make_message, make_part, make_permission, make_session
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.core.servers import PartRequest
 from turnwire.core.watches.conflated import (
@@ -38,6 +38,9 @@ from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.feed import memory
 from turnwire.ports.pages import PrunedSession
 from turnwire.ports.store import StoredEvent
+
+FILLERS = [f"filler_{index}" for index in range(100)]
+"""More messages than a short ring of the feed holds."""
 
 
 @dataclass
@@ -92,9 +95,10 @@ class World:
         self.turns.open = tuple(p for p in self.turns.open if p.permission_id != permission_id)
         self.happen(PermissionReplied(permission_id, "prt_0", PermissionAnswer(PermissionChoice.ONCE)))
 
-    def mark(self, message_id: str = "mark") -> None:
-        """Stores a message, up to which a test reads."""
-        self.happen(MessageAdded(make_message(message_id)))
+    def mark(self, *message_ids: str) -> None:
+        """Stores messages, the last of which a test reads up to."""
+        for message_id in message_ids or ("mark",):
+            self.happen(MessageAdded(make_message(message_id)))
 
     @contextlib.asynccontextmanager
     async def subscribed(self, *session_ids: str) -> AsyncIterator["Reader"]:
@@ -166,9 +170,7 @@ async def test_a_stream_that_fell_behind_is_told_each_request_once(monkeypatch: 
         world.store.log.clear()
         world.store.earliest = world.position
         world.ask("per_c")
-        for index in range(100):
-            world.mark(f"filler_{index}")
-        world.mark("behind")
+        world.mark(*FILLERS, "behind")
         assert await reader.asked_until("behind") == ["per_pruned", "per_c"]
         world.ask("per_d")
         world.mark("end")
@@ -216,8 +218,7 @@ async def test_the_directory_is_that_of_the_newest_event(monkeypatch: pytest.Mon
         move("/not told")
         world.store.log.clear()
         world.store.earliest = world.position
-        for index in range(100):
-            world.mark(f"filler_{index}")
+        world.mark(*FILLERS)
         world.store.log = world.store.log[-2:]
         world.store.earliest = world.store.log[0].event.position - 1
         world.mark("three")
@@ -233,9 +234,7 @@ async def test_a_stream_that_falls_behind_while_it_joins_loses_nothing(monkeypat
     def meanwhile() -> None:
         world.turns.after_permissions = lambda: None
         world.ask("per_b")
-        for index in range(100):
-            world.mark(f"filler_{index}")
-        world.mark()
+        world.mark(*FILLERS, "mark")
 
     world.turns.after_permissions = meanwhile
     async with world.subscribed() as reader:
@@ -285,7 +284,7 @@ class OtherServers:
 
 def tells(message_id: str, text: str, session_id: str = "ses_1") -> memory.Entry:
     """Returns the state of a part as another server tells it."""
-    return opened((session_id, PartChange(message_id, Part(part_id="prt_0", index=0, content=Text(text)))))
+    return opened((session_id, PartChange(message_id, make_part(0, Text(text)))))
 
 
 def opened(found: Found) -> memory.Entry:
@@ -318,8 +317,8 @@ async def test_of_the_states_that_servers_tell_only_the_newest_are_delivered() -
     world = World()
     assert await changes_of(world, servers) == [
         Change("ses_1", "/ses_1", MessageChange(ended)),
-        Change("ses_1", "/ses_1", PartChange("msg_1", Part(part_id="prt_0", index=0, content=Text("ab")))),
-        Change("ses_2", "/ses_2", PartChange("msg_2", Part(part_id="prt_0", index=0, content=Text("c")))),
+        Change("ses_1", "/ses_1", PartChange("msg_1", make_part(0, Text("ab")))),
+        Change("ses_2", "/ses_2", PartChange("msg_2", make_part(0, Text("c")))),
     ]
     assert servers.requests == [PartRequest(is_conflated=True)]
 
@@ -354,7 +353,7 @@ class Streaming(FakeTurns):
     @property
     def part(self) -> Part:
         """Its only part."""
-        return Part(part_id="prt_0", index=0, content=Text(self.text))
+        return make_part(0, Text(self.text))
 
     def live(self, session_id: str) -> "Streaming | None":
         """Returns the turn."""

@@ -109,8 +109,7 @@ def test_the_token_of_another_tenant_is_unknown(session_id: str | None) -> None:
 
 def test_tokens_do_not_show_their_place() -> None:
     """Those of two places that follow each other have no more in common than any two."""
-    log = Log()
-    tokens = ResumeTokens(log)
+    tokens = ResumeTokens(Log())
     shown = [base64.urlsafe_b64decode(tokens.give(DEFAULT_TENANT, None, order))[1:-2] for order in range(500, 600)]
     for one, next_one in itertools.pairwise(shown):
         assert sum(a == b for a, b in zip(one, next_one, strict=True)) < len(one) // 3

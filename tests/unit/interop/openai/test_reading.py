@@ -60,8 +60,7 @@ def test_files_come_before_their_message() -> None:
     kinds = [type(record).__name__ for record in found]
     assert kinds[:4] == ["ArchivedSession", "ArchivedFile", "ArchivedMessage", "SessionEnd"]
     assert kinds[4:9] == ["ArchivedSession", "ArchivedMessage", *["ArchivedFile"] * 3]
-    stored = found[1]
-    assert stored == ArchivedFile(hashlib.sha256(PNG).hexdigest(), PNG)
+    assert found[1] == ArchivedFile(hashlib.sha256(PNG).hexdigest(), PNG)
     [image, audio, text] = sessions_of(found)[1][1][1].files()
     assert (image.mime, image.size_bytes, audio.mime) == ("image/png", len(PNG), "audio/wav")
     assert (text.mime, text.filename, text.size_bytes) == ("text/plain", "a.txt", 2)

@@ -59,8 +59,7 @@ def test_a_session_comes_with_everything() -> None:
 
 def test_calls_have_their_results() -> None:
     """Output or error, files, times, title and metadata; the ids are OpenCode's."""
-    called = _messages(*OPENCODE["messages"])[1]
-    [(part, listed), (_, failed)] = called.tool_calls()
+    [(part, listed), (_, failed)] = _messages(*OPENCODE["messages"])[1].tool_calls()
     assert (part.part_id, listed.call_id, listed.name, listed.input_json) == (
         "prt_2_2", "call_1", "bash", '{"command":"ls"}',
     )  # fmt: skip

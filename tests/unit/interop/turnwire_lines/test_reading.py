@@ -212,10 +212,8 @@ def test_a_wrong_value_is_refused_at_its_place(
 def test_a_file_that_is_not_there_is_refused() -> None:
     """Also one whose size is another; unless the archive says that it has no files."""
     records = [record for record in GOLDEN if not hasattr(record, "content")]
-    archive = written(records)
-    assert refused(archive)["place"] == "message.parts"
-    without = written(records, include_files=False)
-    assert read(without) == records
+    assert refused(written(records))["place"] == "message.parts"
+    assert read(written(records, include_files=False)) == records
 
 
 def test_text_that_is_no_unicode_is_refused() -> None:
@@ -251,7 +249,6 @@ def test_options_are_refused() -> None:
 def test_memory_is_that_of_a_line() -> None:
     """The first record comes before the second line is read."""
     source = io.BytesIO(written(GOLDEN))
-    first = next(LinesReader(2**20).read(source, {}))
-    assert isinstance(first, ArchivedSession)
+    assert isinstance(next(LinesReader(2**20).read(source, {})), ArchivedSession)
     assert source.tell() < 2_000
     assert hashlib.sha256(STORED[next(iter(STORED))]).hexdigest() in STORED

@@ -118,5 +118,4 @@ async def test_work_that_is_woken_and_closed_at_once_ends(loops: int) -> None:
     work.wake()
     for _ in range(loops):
         await asyncio.sleep(0)
-    closing = await begun(work.aclose())
-    assert closing.done()
+    assert (await begun(work.aclose())).done()

@@ -48,8 +48,7 @@ def test_replaced_file_is_a_loss(files: DatabaseFiles, tmp_path: Path, name: str
     """The path names another file."""
     (tmp_path / "new").touch()
     (tmp_path / "new").rename(tmp_path / name)
-    loss = files.loss()
-    assert "replaced" in loss.message
+    assert "replaced" in files.loss().message
 
 
 def test_files_that_were_never_there_are_no_loss(tmp_path: Path) -> None:
@@ -74,8 +73,7 @@ def test_link_to_the_database_leads_to_its_files(files: DatabaseFiles, tmp_path:
     """SQLite puts its files beside what the link leads to."""
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "b.db").symlink_to(tmp_path / "a.db")
-    linked = DatabaseFiles(tmp_path / "links" / "b.db")
-    assert linked.identities() == files.identities()
+    assert DatabaseFiles(tmp_path / "links" / "b.db").identities() == files.identities()
 
 
 @pytest.fixture

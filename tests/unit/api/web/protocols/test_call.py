@@ -57,8 +57,7 @@ async def test_a_call_that_is_refused_leaves_nothing_for_the_garbage_collector()
     made = list[weakref.ref[Answer]]()
 
     async def call() -> None:
-        answer = Answer()
-        made.append(weakref.ref(answer))
+        made.append(weakref.ref(Answer()))
         await asyncio.sleep(0)
         raise LookupError
 

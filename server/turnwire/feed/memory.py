@@ -206,9 +206,7 @@ class Ring:
             self._drop_oldest()
 
     def drop(self) -> None:
-        """Drops every entry, but keeps a small newest one, which may be the last event of all. Readers before it then
-        lag.
-        """
+        """Drops every entry but a small newest one, which may be the last event. Readers before it lag."""
         is_kept = bool(self._entries) and len(self._entries[-1].frame) <= _SMALL_BYTES
         while len(self._entries) > is_kept:
             self._drop_oldest()
@@ -321,9 +319,7 @@ class FeedSubscription:
 
     @property
     def shutting_down(self) -> bool:
-        """True when the feed closed, or another node owns the session now: the watch can continue
-        elsewhere, or later.
-        """
+        """True when the feed closed, or another node owns the session now."""
         return self._feed.closed or self._ring.is_left
 
     @property

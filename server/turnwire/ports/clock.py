@@ -14,9 +14,7 @@ def utc_now() -> datetime:
 
 
 def elapsed_seconds() -> float:
-    """Returns the seconds since some fixed moment. Never jumps; counts the time that the machine sleeps,
-    where it can.
-    """
+    """Returns the seconds since some moment. Never jumps; counts the sleep of the machine, where it can."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 

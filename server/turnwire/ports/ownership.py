@@ -7,9 +7,7 @@ from msgspec import Struct
 
 
 class ConnectionLost(Exception):
-    """The connection that holds the locks has ended. The locks are lost; a write in progress may or may not
-    be stored.
-    """
+    """The connection has ended, and its locks with it; a write in progress may or may not be stored."""
 
 
 class Held(Struct, frozen=True):

@@ -162,9 +162,7 @@ class TenantStore(ArchivableStore, Protocol):
     async def caller_sizes(
         self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
     ) -> Mapping[str, int]:
-        """Returns the ids and bytes of the newest messages that have one of these calls: at most 100, up to 64 MiB in
-        all.
-        """
+        """Returns ids and bytes of the newest messages with one of these calls: at most 100, up to 64 MiB."""
         ...
 
     async def callers(self, session_id: str, message_ids: Collection[str]) -> tuple[Message, ...]:
@@ -195,9 +193,7 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def question_bytes(self, session_id: str, message_id: str) -> int:
-        """Returns the bytes that `question` reads, with the question of an answer; 0 for no message. Raises
-        SessionNotFound.
-        """
+        """Returns the bytes that `question` reads, with the question of an answer; 0 for no message."""
         ...
 
     async def alternatives(self, session_id: str, asked: AlternativesOf, page: Page) -> AlternativesPage:
@@ -352,9 +348,7 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
-        """Returns a page of the events of all the tenant's sessions after a position; otherwise like
-        `session_events`.
-        """
+        """Returns a page of all the tenant's events after a position; otherwise like `session_events`."""
         ...
 
 
@@ -381,9 +375,7 @@ class Store(Protocol):
         ...
 
     def follow(self, follower: Follower) -> None:
-        """Registers a function to call with each further durable commit, before it is published and its
-        future is done.
-        """
+        """Registers a function to call with each further durable commit, before it is published."""
         ...
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
@@ -395,9 +387,7 @@ class Store(Protocol):
         ...
 
     async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
-        """Returns the remembered answer to a request of that name by the principal's tenant and subject; None without
-        one.
-        """
+        """Returns the remembered answer to a request of the principal's tenant and subject; None without one."""
         ...
 
     async def removals(self) -> None:
@@ -411,15 +401,11 @@ class Store(Protocol):
 
     @property
     def token_key(self) -> bytes:
-        """32 random bytes that stay the same for as long as the data is kept: the key that seals tokens which callers
-        return.
-        """
+        """32 random bytes, the same for as long as the data is kept: the key of tokens that callers return."""
         ...
 
     def moment(self, tenant: str) -> Moment:
-        """Returns a moment by which everything published of the tenant had happened. Other tenants do not
-        advance it.
-        """
+        """Returns a moment by which all published of the tenant had happened. Others do not advance it."""
         ...
 
     async def moment_after_reads(self, tenant: str, session_id: str) -> Moment:

@@ -181,9 +181,7 @@ def _refuse_other_schema(old: _End) -> None:
 
 
 def _prepare(new: _End) -> None:
-    """Writes the mark, then creates the tables. From then on no server serves the target before the copy is
-    complete.
-    """
+    """Writes the mark, with which no server serves the target, then creates the tables."""
     with _named(new):
         with contextlib.suppress(Unfinished):
             if new.version():

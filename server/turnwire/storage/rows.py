@@ -262,9 +262,7 @@ _sent = msgspec.msgpack.Decoder(_Sent).decode
 
 
 def _sent_column(sent: SentContext | None) -> bytes | None:
-    """Returns the column of a description of a request. None when the description stays in the body: an archive may
-    have any.
-    """
+    """Returns the column of a request's description; None if it stays in the body, as an archive may have any."""
     if sent is None:
         return None
     digests = (sent.system_hash, sent.tools_hash, sent.prefix_hash)
@@ -759,9 +757,7 @@ _UNREAD = _Unread()
 
 
 class Known(dict[Any, T | None]):
-    """Heads by key, with the changes of the units so far. Heads that are missing here are read, for many
-    keys at once.
-    """
+    """Heads by key, with the changes of the units so far. Missing ones are read, for many keys at once."""
 
     def __init__(self, read: Callable[[list[Any]], dict[Any, T]]) -> None:
         """Takes what reads the heads of keys; it leaves out the keys without a row."""

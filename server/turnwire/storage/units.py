@@ -942,9 +942,7 @@ class _Unit:
                 return kind
 
     def _completed(self, kind: DurableKind) -> DurableKind:
-        """Returns the kind of an event with the message before the one that it carries, or the last one
-        that it keeps.
-        """
+        """Returns an event's kind with the message before the one that it carries, or the last that it keeps."""
         if isinstance(kind, ConversationChanged) and self.rewound is not None:
             kept, reread = self.rewound.kept_through_message_id, kind.reread or self.rewound.joined > 0
             return msgspec.structs.replace(kind, kept_through_message_id=kept, reread=reread)
@@ -960,9 +958,7 @@ class _Unit:
         return type(kind)(message)
 
     def _as_stored(self, view: SessionView) -> SessionView:
-        """Returns a view of the session with its mark and first words as they are now; messages may have
-        changed both.
-        """
+        """Returns a view with the mark and first words as they are now; messages may have changed both."""
         at_us = self.session.archived_at_us
         session = msgspec.structs.replace(view.session, archived_at=moment(at_us) if at_us else None)
         return msgspec.structs.replace(view, session=begun(session, self.session.first_words))

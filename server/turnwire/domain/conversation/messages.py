@@ -192,9 +192,7 @@ class ToolResult(Struct, frozen=True, gc=False, tag="tool_result", kw_only=True,
 
 
 def outcome_words(*, is_error: bool, exit_code: int | None) -> str:
-    """Returns how a tool ended, such as "failed, exit code 3", for models and people; "" when its output says
-    everything.
-    """
+    """Returns how a tool ended, such as "failed, exit code 3"; "" when its output says everything."""
     words = ("failed" if is_error else "", "" if exit_code is None else f"exit code {exit_code}")
     return ", ".join(word for word in words if word)
 

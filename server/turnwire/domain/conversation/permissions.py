@@ -69,9 +69,7 @@ class PermissionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """None while it is open."""
 
     def closed(self, answer: PermissionAnswer) -> "PermissionRequest":
-        """Returns it with its answer and without metadata: the call keeps those facts, and a session may have many
-        requests.
-        """
+        """Returns it with its answer, and without metadata, which the call keeps."""
         return msgspec.structs.replace(self, answer=answer, metadata_json="")
 
 

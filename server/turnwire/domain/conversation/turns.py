@@ -47,9 +47,7 @@ class ToolChoice(Struct, frozen=True, omit_defaults=True):
     """The tool to call, with the mode REQUIRED; "" for any."""
 
     def after_first_step(self) -> "ToolChoice | None":
-        """Returns the choice for the later steps of a turn: a forced call in each of them would never let
-        the turn end.
-        """
+        """Returns the choice for later steps: a call forced in each of them would never let the turn end."""
         return None if self.mode is ToolChoiceMode.REQUIRED else self
 
 

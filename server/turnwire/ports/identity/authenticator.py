@@ -46,9 +46,7 @@ class Caller(Protocol):
         ...
 
     def connection(self) -> str:
-        """Returns a text that is equal for calls of one connection only; "" if the connection is unknown. Only for
-        limits.
-        """
+        """Returns a text of the connection, equal for its calls only; "" if it is unknown. Only for limits."""
         ...
 
     def certificate(self) -> ClientCertificate | None:

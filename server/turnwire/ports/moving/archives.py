@@ -15,9 +15,7 @@ class ArchiveReader(Protocol):
 
     @property
     def keeps_ids(self) -> bool:
-        """True for Turnwire's own format, whose ids are kept where they are free. Ids from other formats
-        are replaced.
-        """
+        """True for Turnwire's own format, whose ids are kept where they are free; others are replaced."""
         ...
 
     def read(self, source: BinaryIO, options: Mapping[str, str]) -> Iterator[Record | ImportProblem]:

@@ -114,9 +114,7 @@ POSTGRES = Dialect(
 
 
 class _IntegerDumper(Int8Dumper):
-    """All integers as bigint. psycopg would choose among three types by their size, and each statement would be planned
-    for each.
-    """
+    """All integers as bigint: psycopg would choose a type by their size, with a plan of the statement for each."""
 
 
 class _IntegerBinaryDumper(Int8BinaryDumper):
@@ -138,9 +136,7 @@ class _FlagBinaryDumper(Int8BinaryDumper):
 
 
 class _TextDumper(StrDumperUnknown):
-    """Texts without NUL, which PostgreSQL does not accept. JSON escapes it; copies of a text get another character
-    there.
-    """
+    """Texts without NUL, which PostgreSQL refuses; copies of a text get another character there."""
 
     def dump(self, obj: str) -> "Buffer | None":
         return super().dump(obj.replace("\0", "\ufffd"))
@@ -297,9 +293,7 @@ class PostgresDatabase(OneServer):
 
     @contextlib.contextmanager
     def limited(self, is_over: Callable[[], bool], max_seconds: float) -> Iterator[None]:
-        """Ends what runs in the block once `is_over` is true, which is checked between statements. Each statement may
-        take all the time.
-        """
+        """Ends what runs in the block between statements; each of them may take all the time."""
         self.run(f"SET statement_timeout = {max(1, int(max_seconds * 1000))}")
         ends_at = time.monotonic() + max_seconds
         self._is_over = lambda: is_over() or time.monotonic() > ends_at

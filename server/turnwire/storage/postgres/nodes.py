@@ -366,9 +366,7 @@ class PostgresLocks:
         return self._db.silent_seconds
 
     async def _run(self, function: Callable[[NodeDatabase], T]) -> T:
-        """Carries out a function on the connection. Raises ConnectionLost after any failure: the connection then holds
-        no lock.
-        """
+        """Carries out a function. Raises ConnectionLost after any failure: the connection then holds no lock."""
 
         def run(db: NodeDatabase) -> T:
             try:

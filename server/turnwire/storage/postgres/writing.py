@@ -49,7 +49,5 @@ def types_of(change: Change, catalog: Mapping[tuple[str, str], str]) -> Types:
 
 
 def arrays_of(rows: Sequence[Row]) -> list[list[Any] | None]:
-    """Returns the values of rows by column: one NULL for a column without values, else an array with a value or NULL
-    for each row.
-    """
+    """Returns an array of the values of each column of rows; one NULL for a column without values."""
     return [None if all(value is None for value in column) else list(column) for column in zip(*rows, strict=True)]

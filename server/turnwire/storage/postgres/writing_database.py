@@ -43,9 +43,7 @@ WHERE history <> ?
 
 
 class Replaced(psycopg.OperationalError):
-    """Another server has written, or the database went back, while the connection was lost: what is in memory is
-    outdated.
-    """
+    """Another server has written, or the database went back, meanwhile: what is in memory is outdated."""
 
 
 class WritingDatabase(PostgresDatabase):

@@ -138,9 +138,7 @@ def has_branches(db: Database, session: int) -> bool:
 
 
 def alternatives(db: Database, session: int, message_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Returns the number of alternatives of messages, and the index of each among its own. Leaves out those without
-    any.
-    """
+    """Returns the number of alternatives, and the index among them, of the messages that have any."""
     if not has_branches(db, session):
         return {}
     found = dict[str, tuple[int, int]]()
@@ -170,9 +168,7 @@ def counted(message: Message, found: dict[str, tuple[int, int]]) -> Message:
 
 
 def shown_behind(db: Database, session: int, previous: str) -> tuple[str, int] | None:
-    """Returns id and place of the message on the path that directly follows another one; "" stands for the
-    beginning.
-    """
+    """Returns id and place of the message on the path that follows another one; "" is the beginning."""
     before = f"coalesce((SELECT place FROM messages WHERE {ON_PATH} AND message_id = ?), 0)"
     row = db.row(
         f"SELECT message_id, place, previous FROM messages WHERE {ON_PATH} AND place > {before} ORDER BY place LIMIT 1",

@@ -163,9 +163,7 @@ class _Found(NamedTuple):
 
 
 def _messages(db: Database, row: int) -> Iterator[tuple[Message, bool, Branch | None]]:
-    """Yields the messages in order, up to the first that is not complete, with whether each is hidden, and
-    its branch.
-    """
+    """Yields the messages up to the first incomplete one, with whether each is hidden, and its branch."""
     with closing(_walk(db, row, hidden=False)) as shown, closing(_walk(db, row, hidden=True)) as hidden:
         for found in heapq.merge(shown, hidden, key=attrgetter("place")):
             message = found.message

@@ -46,7 +46,5 @@ def upsert(table: str, columns: str, key: str = "id") -> Insert:
 
 
 def update(table: str, columns: str, **expressions: str) -> Update:
-    """Returns an update of columns, which are separated by commas; by name the expressions that are not
-    plain values.
-    """
+    """Returns an update of columns, separated by commas; by name the expressions that are not plain values."""
     return Update(table, tuple((name, expressions.get(name, "{}")) for name in columns.split(", ")))

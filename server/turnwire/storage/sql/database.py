@@ -166,9 +166,7 @@ class Database(Protocol):
         ...
 
     def concerns_all(self, error: BaseException) -> bool:
-        """Returns whether an error comes from the database itself, its disk or its connection, and not from
-        its input.
-        """
+        """Returns whether an error is of the database, its disk or its connection, and not of its input."""
         ...
 
     def translate(self, error: Exception) -> StorageError:

@@ -75,9 +75,7 @@ _READ_AT_ONCE = 16
 
 
 class Searches:
-    """Runs searches. Used on the event loop; `_open` counts the searches that the thread has not finished,
-    by tenant.
-    """
+    """Runs searches. Used on the event loop; `_open` counts those that have not ended, by tenant."""
 
     def __init__(self, connection: Connection[Database], max_seconds: float = MAX_SECONDS) -> None:
         """Takes a reading connection of its own, which the caller closes."""

@@ -168,9 +168,7 @@ class _Filling:
         return STEP_SESSIONS if self.size is None else self.size - len(self.sessions) + 1
 
     def add(self, found: Found) -> None:
-        """Adds a session; notes that there are more if it does not fit. Raises AnswerTooLarge if it does
-        not fit alone.
-        """
+        """Adds a session, or notes that it does not fit. Raises AnswerTooLarge if it does not fit alone."""
         fits = self.max_bytes is None or found.size_bytes <= self.max_bytes
         if self.leaves_out or len(self.sessions) == self.size or (not fits and self.sessions):
             self.leaves_out = True

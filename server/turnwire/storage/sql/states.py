@@ -80,9 +80,7 @@ def _not_whole(session_id: str) -> StorageError:
 
 
 def _let_files_go(db: Database, row: int) -> int:
-    """Keeps the files of an imported session that its messages name, and removes the others. Returns the bytes of
-    these.
-    """
+    """Removes the files of an imported session that no message names. Returns their bytes."""
     came_early = [file for (file,) in db.rows("SELECT file FROM imported_files WHERE session = ?", (row,))]
     db.run("DELETE FROM imported_files WHERE session = ?", (row,))
     return remove_unused(db, came_early)

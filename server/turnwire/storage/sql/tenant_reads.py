@@ -88,9 +88,7 @@ def _read(
 def _by_length(
     query: Callable[Concatenate[Database, str, str, P], T],
 ) -> Callable[Concatenate["TenantReads", str, P], Coroutine[Any, Any, T]]:
-    """Returns a read of a complete conversation: on the common connection if it is short, else on that for
-    long reads.
-    """
+    """Returns a read of a conversation: on the common connection if it is short, else on that for long reads."""
 
     async def read(self: "TenantReads", session_id: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
         wanted: Callable[..., T] = partial(query, **kwargs)
@@ -103,9 +101,7 @@ def _by_length(
 def _by_size(
     query: Callable[Concatenate[Database, str, P], T],
 ) -> Callable[Concatenate["TenantReads", P], Coroutine[Any, Any, T]]:
-    """Returns a read of rows that may be large: measures them, and then uses the common connection or that for long
-    reads.
-    """
+    """Returns a read of rows that may be large: it uses the connection for long reads if they are."""
 
     async def read(self: "TenantReads", /, *args: P.args, **kwargs: P.kwargs) -> T:
         wanted: Callable[..., T] = query

@@ -69,9 +69,7 @@ class _Period:
     def __init__(
         self, tenant: str, query: UsageQuery, quarters: tuple[int, int], behind: _Group | None, most: int
     ) -> None:
-        """Takes beginning and end as numbers of quarters, the group after which to begin, and how many
-        groups to keep.
-        """
+        """Takes the first and the last quarter, the group after which to begin, and how many groups to keep."""
         self._tenant, self._behind, self._most = tenant, behind, most
         group = ", ".join(name if by in query.group_by else "''" for name, by in _GROUPED.items())
         self._query = f"SELECT {group}, {_SUMS} {_ROWS} GROUP BY 1, 2, 3, 4"

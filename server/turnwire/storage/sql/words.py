@@ -157,9 +157,7 @@ def word_of(tenant: str, word: str) -> str:
 
 
 def session_word(tenant: str, session: int) -> str:
-    """Returns the word that all parts of a session have. Words of texts have only letters and digits, so none is equal
-    to it.
-    """
+    """Returns the word of all parts of a session. No text has it: words have only letters and digits."""
     return f"{_prefix(tenant)}.{session}"
 
 
@@ -170,9 +168,7 @@ def first_id(at: datetime) -> int:
 
 @lru_cache(1024)
 def _prefix(tenant: str) -> str:
-    """Returns 40 bits of a name as eight characters. If two were equal, searches of either would cost as
-    much as both.
-    """
+    """Returns 40 bits of a name as eight characters. Two equal ones would make searches of both slower."""
     return base64.b32encode(hashlib.blake2b(tenant.encode(), digest_size=5).digest()).decode().lower()
 
 

@@ -298,9 +298,7 @@ class GroupWriter:
                 return
 
     def _lose(self, batch: list[Waiting], error: Exception) -> None:
-        """Stores nothing more: watchers may have missed what was stored. The callers do not learn whether
-        it is stored.
-        """
+        """Stores nothing more: watchers may have missed what was stored, and callers do not learn of it."""
         log.error("commit_outcomes_unknown", exc_info=error)
         self._loss = self._loss or StorageError(f"the server could not determine what it had stored: {error!r}")
         self._tell_loss()

@@ -44,9 +44,7 @@ class DatabaseFiles:
     """The files of one open database. Does not change after `remember`, so any thread may use it."""
 
     def __init__(self, path: Path) -> None:
-        """Takes the database's path. A link is resolved, because SQLite puts its files into the folder of the link's
-        target.
-        """
+        """Takes the database's path. SQLite puts its files into the folder of a link's target."""
         self._database = path.resolve()
         self._path = str(self._database)
         self._log = f"{self._path}-wal"

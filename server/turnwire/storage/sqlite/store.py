@@ -140,8 +140,6 @@ def _bring_up_to_date(db: SqliteDatabase) -> None:
 
 
 def _reuse_log(db: Database) -> None:
-    """Makes SQLite restart its write-ahead log: on a full disk the log could not grow to the size where that happens by
-    itself.
-    """
+    """Makes SQLite restart its write-ahead log, which cannot grow to where it does so by itself."""
     with contextlib.suppress(sqlite3.OperationalError):
         db.rows("PRAGMA wal_checkpoint(PASSIVE)")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from turnwire.event_loop.errors import retrieve
+from turnwire.event_loop.tasks import retrieve
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from turnwire.core.intake.requests import NamedRequests, NewUpload, Receipt, rec
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, ShuttingDown, StorageError, StoredFileNotFound
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.principal import Principal
-from turnwire.event_loop.errors import retrieve
+from turnwire.event_loop.tasks import end, retrieve
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
@@ -86,10 +86,7 @@ class Uploads:
 
     async def aclose(self) -> None:
         """Ends the digests that are being computed; they are computed again when the last bytes come again."""
-        for task in tuple(self._completing.values()):
-            task.cancel()
-        if self._completing:
-            await asyncio.wait(tuple(self._completing.values()))
+        await end(tuple(self._completing.values()))
 
     async def _create(self, principal: Principal, new: NewUpload) -> Upload:
         if new.mime and not is_media_type(new.mime):
@@ -175,9 +172,7 @@ class UploadExpiry:
 
     async def aclose(self) -> None:
         """Ends the task. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await end([self._task])
 
     async def _run(self) -> None:
         while True:

@@ -13,6 +13,7 @@ import psycopg
 import structlog
 
 from turnwire.domain.errors import DomainError, OutcomeUnknown, StorageBusy, StorageError
+from turnwire.event_loop.tasks import end
 from turnwire.ports.clock import Clock
 from turnwire.ports.codec import Codec
 from turnwire.ports.store import Publisher, Watched
@@ -150,9 +151,7 @@ class PostgresStore(SqlStore):
 
     async def aclose(self) -> None:
         """Closes the connections."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait({self._renewing})
+        await end([self._renewing])
         await super().aclose()
 
     async def _renew_accounts(self) -> None:

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from turnwire.domain.errors import ShuttingDown, StorageError
+from turnwire.event_loop.tasks import end
 from turnwire.storage.accounts import Ledger
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.writer import GroupWriter, Other
@@ -56,9 +57,7 @@ class Housekeeping:
 
     async def aclose(self) -> None:
         """Ends the task; the next start resumes it. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await end([self._task])
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

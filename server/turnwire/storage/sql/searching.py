@@ -16,7 +16,7 @@ from turnwire.domain.searching.hits import MAX_CANDIDATES, MAX_RANKED, Search, S
 from turnwire.domain.searching.queries import Query, Term
 from turnwire.domain.searching.snippets import snippet
 from turnwire.domain.searching.words import tokens
-from turnwire.event_loop.errors import retrieve
+from turnwire.event_loop.tasks import retrieve
 from turnwire.storage.rows import Row, microseconds
 from turnwire.storage.sql.columns import session_row
 from turnwire.storage.sql.connection import Connection

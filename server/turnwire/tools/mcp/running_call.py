@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from turnwire.domain.conversation.questions import QuestionReply
-from turnwire.event_loop.errors import retrieve
+from turnwire.event_loop.tasks import retrieve
 from turnwire.ports.tools import Ask, NewQuestion, QuestionRefused
 
 T = TypeVar("T")

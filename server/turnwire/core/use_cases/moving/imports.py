@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from uuid import uuid4
 
 from msgspec import Struct
@@ -24,7 +24,7 @@ from turnwire.domain.errors import (
     UploadNotFound,
 )
 from turnwire.domain.principal import Principal
-from turnwire.event_loop.errors import retrieve
+from turnwire.event_loop.tasks import end, retrieve
 
 MAX_KEPT = 16
 """Imports that have ended and whose outcome is answered again: a few hundred kilobytes each at most."""
@@ -83,7 +83,7 @@ class Imports:
     async def aclose(self) -> None:
         """Ends what runs; half sessions are removed. Idempotent."""
         self._closing = True
-        await self._end(list(self._tasks))
+        await end(list(self._tasks))
         await self.shares.aclose()
 
     def is_idle(self, is_left: Callable[[str], bool]) -> bool:
@@ -96,7 +96,7 @@ class Imports:
         Args:
             is_left: Returns whether the id of a session or the name of a tenant is of one of the shards.
         """
-        await self._end([task for task, tenant in self._tasks.items() if is_left(tenant)])
+        await end([task for task, tenant in self._tasks.items() if is_left(tenant)])
         await self.shares.leave(is_left)
 
     async def _joined(self, principal: Principal, request: ImportRequest) -> ImportProgress:
@@ -160,13 +160,6 @@ class Imports:
             error = failure
         finally:
             progress.end(error)
-
-    @staticmethod
-    async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

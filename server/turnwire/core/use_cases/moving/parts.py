@@ -22,7 +22,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.conversation.titles import first_words
 from turnwire.domain.shards import id_beside
-from turnwire.event_loop.errors import retrieve
+from turnwire.event_loop.tasks import retrieve
 from turnwire.ports.commit import (
     Change,
     Commit,

@@ -27,6 +27,7 @@ from turnwire.core.use_cases.moving.validation import Validation
 from turnwire.domain.archive.records import ArchivedSession
 from turnwire.domain.errors import ShuttingDown
 from turnwire.domain.principal import Principal
+from turnwire.event_loop.tasks import end
 from turnwire.ports.moving.archives import ArchiveReader
 
 PATIENCE_SECONDS = 10.0
@@ -137,10 +138,7 @@ class ImportRun:
                 for task in done:
                     task.result()
         finally:
-            for task in following:
-                task.cancel()
-            if following:
-                await asyncio.wait(following)
+            await end(following)
 
     async def _reports(
         self, servers: Servers, address: str, share: ShareRequest, archive: BinaryIO

@@ -22,7 +22,7 @@ from turnwire.core.use_cases.moving.formats import Formats
 from turnwire.domain.errors import ShuttingDown
 from turnwire.domain.principal import Principal
 from turnwire.domain.shards import SHARDS, shard_of
-from turnwire.event_loop.errors import retrieve
+from turnwire.event_loop.tasks import end, retrieve
 
 REPORTED_AT_ONCE = 500
 """Maximum sessions in one report."""
@@ -184,7 +184,7 @@ class Shares:
             StorageError: nothing more can be stored; what was brought stays.
         """
         while (before := self._running.get(principal.tenant)) is not None:
-            await _end([before])
+            await end([before.task])
         running = self._running[principal.tenant] = _Share()
         task = running.task = asyncio.create_task(self._run(running, principal, share, archive), name="import share")
         task.add_done_callback(partial(self._done, principal.tenant))
@@ -193,7 +193,7 @@ class Shares:
                 async for report in reports:
                     yield report
         finally:
-            await _end([running])
+            await end([task])
 
     async def serve(self, principal: Principal, data: bytes) -> AsyncGenerator[bytes]:
         """Carries out a share for another server; see `carry_out`."""
@@ -207,11 +207,11 @@ class Shares:
 
     async def leave(self, is_left: Callable[[str], bool]) -> None:
         """Ends the shares that write to some sessions now. Those that were asked for begin anew elsewhere."""
-        await _end([share for share in self._running.values() if share.writes_to(is_left)])
+        await end([share.task for share in self._running.values() if share.writes_to(is_left)])
 
     async def aclose(self) -> None:
         """Ends all. Idempotent."""
-        await _end(list(self._running.values()))
+        await end([share.task for share in self._running.values()])
 
     async def _run(self, running: _Share, principal: Principal, share: ShareRequest, archive: BinaryIO | None) -> None:
         request, environment = share.request, self._environment
@@ -229,11 +229,3 @@ class Shares:
         running = self._running.get(tenant)
         if running is not None and running.task is task:
             del self._running[tenant]
-
-
-async def _end(shares: list[_Share]) -> None:
-    tasks = [share.task for share in shares if share.task is not None]
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)

@@ -22,7 +22,6 @@ These numbers are kept for planned fields:
 
 | message | kept |
 |---|---|
-
 """
 
 PLANNED = {

@@ -15,11 +15,13 @@ from adapters.tests.conftest import Start, serving
 from adapters.tests.sse import Source, source
 from opencode.session.session_pb2 import CreateSessionRequest, SessionSettings
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
+from opencode.turn.turn_pb2 import TURN_STATUS_ENDED, Turn
 from tests.support.clients.conversation import FOREVER, tool
 from tests.support.models.scripts import Say, Tokens, answer
 from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.running import connect, running_server
+from turnwire_client import Client
 
 PRICED = '[models."mine/m"]\ninput_usd_per_million = "3"\noutput_usd_per_million = "15"\n'
 OFFLINE = {"provider_id": "offline", "model_id": "echo"}
@@ -422,6 +424,33 @@ async def test_a_broken_connection_loses_no_update(provider: ProviderServer, pri
     assert (content(whole), whole.events[-1].data) == ("one two three", stream.events[-1].data)
     wrong = await priced.http.get(updates, headers={"last-event-id": "x"})
     assert (wrong.status_code, wrong.json()["code"]) == (400, -1)
+
+
+async def test_an_answer_that_ends_while_it_is_read_is_whole(
+    provider: ProviderServer, priced: Plue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn is read later than its messages: what the model said in between comes before `done`."""
+    first, *rest = answer("openai_chat", Say("one "), Say("two")).chunks
+    go_on, turns, turn_now = asyncio.Event(), list[Turn](), Client.turn
+    provider.enqueue(ScriptedReply((first, go_on, *rest)))
+    session = await priced.session()
+    message = await priced.sent(session, "hello")
+    path = f"/session/{session}/message/{message}/response"
+    async with priced.http.stream("POST", path, json=MINE) as opened:
+        turn_id = opened.headers["x-plue-turn"]
+        await Source(opened.aiter_lines()).next()
+
+    async def turn_late(client: Client, session_id: str, turn_id: str) -> Turn:
+        turns.append(await turn_now(client, session_id, turn_id))
+        while len(turns) == 2 and turns[1].status != TURN_STATUS_ENDED:  # the first is that of the request
+            go_on.set()
+            turns[1] = await turn_now(client, session_id, turn_id)
+        return turns[-1]
+
+    monkeypatch.setattr(Client, "turn", turn_late)
+    async with source(priced.http, f"/session/{session}/turn/{turn_id}/updates") as stream:
+        await stream.rest()
+    assert (content(stream), stream.events[-1].data["code"]) == ("one two", 0)
 
 
 async def test_an_answer_ends_with_the_code_of_its_outcome(provider: ProviderServer, priced: Plue) -> None:

@@ -1,16 +1,34 @@
 """Watches when events alone do not tell what changed, and when a server asks the client to wait."""
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import timedelta
 
 import grpc
 
 from opencode.event.event_pb2 import WatchEventsResponse
-from opencode.event.session_event_pb2 import CaughtUp, ConversationChanged, MessageAdded, Resync, SessionEvent
-from opencode.message.content_pb2 import MESSAGE_TYPE_USER, SessionMessage
-from opencode.message.message_pb2 import ListMessagesResponse
+from opencode.event.session_event_pb2 import (
+    CaughtUp,
+    ConversationChanged,
+    MessageAdded,
+    PartFinished,
+    Resync,
+    SessionEvent,
+    TurnEnded,
+)
+from opencode.message.content_pb2 import (
+    MESSAGE_TYPE_ASSISTANT,
+    MESSAGE_TYPE_USER,
+    PART_STATUS_STREAMING,
+    Part,
+    SessionMessage,
+    TextContent,
+)
+from opencode.message.message_pb2 import ListMessagesResponse, SendMessageResponse
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE, ClearSessionRequest, RestoreSessionRequest
 from opencode.session.session_pb2_grpc import SessionServiceStub
-from turnwire_client import Client, Conversation, Update
+from opencode.turn.turn_pb2 import TURN_STATUS_ENDED, Turn
+from turnwire_client import Answer, Client, Conversation, Update
 from turnwire_client.calls import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, Pauses, is_transient
 from turnwire_client.errors import ResourceExhaustedError, UnavailableError
 from turnwire_client.watching import Watch
@@ -143,3 +161,30 @@ def test_only_errors_that_can_pass_are_tried_again() -> None:
     assert is_transient(ResourceExhaustedError("full", code=code, retry_after=timedelta(seconds=1)))
     assert is_transient(UnavailableError("gone", code=grpc.StatusCode.INTERNAL))
     assert not is_transient(UnavailableError("broken", code=grpc.StatusCode.INTERNAL, reason="INTERNAL"))
+
+
+async def test_an_answer_that_ends_while_it_is_read_anew_is_whole() -> None:
+    """The turn is read later than the list: what the model said in between comes with the events behind the list."""
+    begun = Part(text=TextContent(text="Half"), status=PART_STATUS_STREAMING)
+    whole = PartFinished(message_id="msg_1", part=Part(text=TextContent(text="Half, whole")))
+    ended = Turn(turn_id="trn_1", status=TURN_STATUS_ENDED, end_sequence=7)
+    held = Conversation("ses_1")
+
+    async def updates() -> AsyncGenerator[Update, None]:
+        answer = SessionMessage(message_id="msg_1", type=MESSAGE_TYPE_ASSISTANT, turn_id="trn_1", parts=[begun])
+        held.reset([answer], sequence=5, resume_token="")
+        yield Update(held)
+        for event in (
+            SessionEvent(sequence=6, session_id="ses_1", part_finished=whole),
+            SessionEvent(sequence=7, session_id="ses_1", turn_ended=TurnEnded(turn=ended)),
+        ):
+            held.apply(event)
+            yield Update(held, event)
+
+    async def send() -> SendMessageResponse:
+        return SendMessageResponse(session_id="ses_1", turn_id="trn_1")
+
+    async def find_turn(*_: str) -> Turn:
+        return ended
+
+    assert await Answer(send, lambda _: aclosing(updates()), find_turn) == "Half, whole"  # type: ignore[arg-type, return-value]

@@ -100,7 +100,8 @@ export class Answer implements AsyncIterable<string>, Promise<Answered> {
       if (kind.case === "caughtUp" && mayHaveEnded) {
         mayHaveEnded = false;
         const turn = await steps.turn(sessionId, [...turnIds].at(-1) ?? "");
-        if (turn?.status === TurnStatus.ENDED) ended = turn;
+        // one that ended since the list was read is told by what follows
+        if (turn?.status === TurnStatus.ENDED && turn.endSequence <= conversation.sequence) ended = turn;
       }
       if (!ended || !turnIds.has(ended.turnId)) continue;
       if (ended.mergedIntoTurnId !== "") turnIds.add(ended.mergedIntoTurnId);

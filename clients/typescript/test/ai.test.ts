@@ -13,7 +13,7 @@ import {
 import { type ChatTransportOptions, TurnwireChatTransport, type TurnwireMetadata, type TurnwireUIMessage } from "../src/ai/index.js";
 import { type Client, connect, textOf, tool } from "../src/index.js";
 import { connect as connectNode } from "../src/node.js";
-import { BusyPolicy, FinishReason, MessageService, SessionService, ToolService, TurnService } from "../src/proto.js";
+import { BusyPolicy, FinishReason, MessageService, SessionService, ToolService, TurnService, TurnStatus } from "../src/proto.js";
 import { Proxy } from "./proxy.js";
 import { ADDRESS, PYTHON, Server, WEB } from "./server.js";
 import { until, untilHeld } from "./waiting.js";
@@ -492,6 +492,31 @@ describe("a chat of the AI SDK", { skip: WEB ? false : "no server here" }, () =>
     await named.sendMessage({ text: "three" });
     assert.equal(named.answer.metadata?.sessionId, sessionId);
   });
+});
+
+test("a chat that resumes an answer while it ends has all of it", { ...LIMIT, skip: !ADDRESS && "no server here" }, async (t) => {
+  const client = connectNode({ address: ADDRESS });
+  t.after(() => client.close());
+  const turns = client.service(TurnService);
+  let count = 0;
+  const getTurn: typeof turns.getTurn = async (request) => {
+    count += 1; // the first asks which message is answered, the second whether the answer has ended meanwhile
+    for (;;) {
+      const found = await turns.getTurn(request);
+      if (count < 2 || found.turn?.status === TurnStatus.ENDED) return found;
+    }
+  };
+  const late = new globalThis.Proxy(client, {
+    get: (target, name: keyof Client) => {
+      if (name === "service") return (of: typeof TurnService) => (of === TurnService ? { ...turns, getTurn } : target.service(of));
+      const value: unknown = target[name];
+      return typeof value === "function" ? (value.bind(target) as unknown) : value;
+    },
+  });
+  const { sessionId } = await client.send("/rate 20\nSome words that come one by one.");
+  const chat = new TestChat(late, sessionId, {}, { messages: await new TurnwireChatTransport<TurnwireUIMessage>(client).loadMessages(sessionId) });
+  await chat.resumeStream();
+  assert.deepEqual([count, chat.text], [2, "Some words that come one by one."]);
 });
 
 describe("a chat whose connection breaks", { skip: ADDRESS ? false : "no server here" }, () => {

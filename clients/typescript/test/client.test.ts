@@ -6,9 +6,23 @@ import { describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
-import { type Client, TurnFailedError, TurnwireError, connect, tool } from "../src/node.js";
+import { create } from "@bufbuild/protobuf";
+
+import { Answer, type Client, Conversation, TurnFailedError, TurnwireError, type WatchUpdate, connect, tool } from "../src/node.js";
 import { connect as connectAsPage } from "../src/index.js";
-import { FinishReason, MessageService, MessageType, SessionService, SessionStatus } from "../src/proto.js";
+import {
+  FinishReason,
+  MessageService,
+  MessageType,
+  PartStatus,
+  SendMessageResponseSchema,
+  SessionEventSchema,
+  SessionMessageSchema,
+  SessionService,
+  SessionStatus,
+  TurnSchema,
+  TurnStatus,
+} from "../src/proto.js";
 import { Proxy } from "./proxy.js";
 import { ADDRESS, PYTHON, Server, WEB } from "./server.js";
 import { textOf, until, untilHeld } from "./waiting.js";
@@ -400,4 +414,29 @@ describe("with a server that is killed", { skip: PYTHON === "" ? "no server to s
     client.close();
     await server.remove();
   });
+});
+
+test("an answer that ends while it is read anew is whole", async () => {
+  const [sessionId, turnId, messageId] = ["ses_1", "trn_1", "msg_1"];
+  const said = (text: string) => ({ content: { case: "text" as const, value: { text } } });
+  const answer = { messageId, turnId, type: MessageType.ASSISTANT, parts: [{ ...said("Half"), status: PartStatus.STREAMING }] };
+  const messages = [create(SessionMessageSchema, answer)];
+  const turn = create(TurnSchema, { turnId, status: TurnStatus.ENDED, endSequence: 7n });
+  async function* watch(): AsyncGenerator<WatchUpdate> {
+    const conversation = new Conversation(sessionId, { messages, sequence: 5n, resumeToken: "" });
+    const events = [
+      create(SessionEventSchema, { sessionId, kind: { case: "resync", value: {} } }),
+      create(SessionEventSchema, { sessionId, kind: { case: "caughtUp", value: {} } }), // read anew before
+      create(SessionEventSchema, { sessionId, sequence: 6n, kind: { case: "partFinished", value: { messageId, part: said("Half, whole") } } }),
+      create(SessionEventSchema, { sessionId, sequence: 7n, kind: { case: "turnEnded", value: { turn } } }),
+    ];
+    for (const event of events) {
+      conversation.apply(event);
+      yield { event, conversation };
+      if (event.kind.case === "resync") conversation.reset({ messages, sequence: 5n, resumeToken: "" });
+    }
+  }
+  const send = async () => create(SendMessageResponseSchema, { sessionId, turnId });
+  const steps = { send, watch, turn: async () => turn, look: () => undefined, close: () => undefined };
+  assert.equal((await new Answer(steps)).text, "Half, whole");
 });

@@ -129,7 +129,8 @@ async def _updates_from(
         elif update.problem is None:  # everything was read anew
             found = updates.catch_up(conversation.messages)
             turn = await client.turn(session_id, turn_id)
-            if turn.status == TURN_STATUS_ENDED:
+            # one that ended since the list was read is told by what follows
+            if turn.status == TURN_STATUS_ENDED and turn.end_sequence <= conversation.sequence:
                 found.append(updates.end(turn))
         else:
             continue

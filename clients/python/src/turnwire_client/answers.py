@@ -141,7 +141,7 @@ class Answer:
         else:
             return False
         for turn in ended:
-            if turn.turn_id not in self._followed or turn.status != TURN_STATUS_ENDED:
+            if turn.turn_id not in self._followed or not _is_told(turn, update.conversation):
                 continue
             if not turn.merged_into_turn_id:
                 self.turn = Turn()
@@ -149,7 +149,7 @@ class Answer:
             elif turn.merged_into_turn_id not in self._followed:
                 self._followed.add(turn.merged_into_turn_id)
                 joined = await self._find_turn(update.conversation.session_id, turn.merged_into_turn_id)
-                if joined.status == TURN_STATUS_ENDED:
+                if _is_told(joined, update.conversation):
                     self.turn = joined
         return self.turn is not None
 
@@ -179,3 +179,8 @@ class Answer:
     def _is_mine(self, held: Conversation, message_id: str) -> bool:
         message = held.held_message(message_id)
         return message is not None and message.type == MESSAGE_TYPE_ASSISTANT and message.turn_id in self._followed
+
+
+def _is_told(turn: Turn, held: Conversation) -> bool:
+    """Returns whether a conversation has all of a turn that has ended; what is read later may have ended behind it."""
+    return turn.status == TURN_STATUS_ENDED and turn.end_sequence <= held.sequence

@@ -293,7 +293,8 @@ export class TurnwireChatTransport<Message extends UIMessage = UIMessage> implem
       if (kind.case === "caughtUp" && mayHaveEnded) {
         mayHaveEnded = false;
         const { turn } = await this.#client.service(TurnService).getTurn({ sessionId, turnId: chunks.turnId }, { signal });
-        if (turn?.status === TurnStatus.ENDED) ended = turn;
+        // one that ended since the list was read is told by what follows
+        if (turn?.status === TurnStatus.ENDED && turn.endSequence <= conversation.sequence) ended = turn;
       }
       if (ended && chunks.isOfAnswer(ended)) {
         if (ended.mergedIntoTurnId === "") return yield* chunks.end(ended);

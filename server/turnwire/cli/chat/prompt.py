@@ -159,7 +159,8 @@ class Chat:
         turn = update.conversation.ended_turns.get(turn_id)
         if turn is None and update.kind in ("read", "turn_ended"):
             found = self._client.turn(self._session_id, turn_id)
-            return found if found.status == TURN_STATUS_ENDED else None
+            is_told = found.end_sequence <= update.conversation.sequence  # else its end is still to come
+            return found if found.status == TURN_STATUS_ENDED and is_told else None
         return turn
 
     def _ask(self, held: Conversation, turn_ids: set[str], asked: set[str]) -> None:

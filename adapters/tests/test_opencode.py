@@ -14,6 +14,7 @@ from uuid_utils import uuid7
 from adapters.tests.conftest import serving
 from adapters.tests.opencode_support import Json, OpenCode, text_of, texts
 from opencode.message.message_pb2 import MessagePart, SendMessageRequest, TextPart
+from opencode.question.question_pb2 import Question, SchemaForm
 from opencode.session.session_pb2 import ClearSessionRequest, CreateSessionRequest, SessionSettings
 from tests.support.clients.conversation import FOREVER
 from tests.support.servers.mcp import asker, ready, stdio
@@ -21,6 +22,7 @@ from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect, running_server
 from tests.support.servers.tenants import PROVIDER, server_of_tenants
 from turnwire_adapters.opencode.ids import is_chosen, shown, stored
+from turnwire_adapters.opencode.questions import AnswerError, values_of
 
 RULES = """
 [permissions]
@@ -286,6 +288,15 @@ async def test_a_tool_asks_a_person(opencode: OpenCode) -> None:
         await listener.until(lambda event: event["type"] == "question.replied")
     called = (await opencode.messages(session))[1]
     assert "door is green, 2 times" in called["parts"][0]["state"]["output"]
+
+
+@pytest.mark.parametrize("label", ["nan", "-inf", "1e999", "much"])
+def test_an_answer_that_is_no_number_is_refused(label: str) -> None:
+    """JSON has no word for some that Python reads as numbers."""
+    asked = Question(schema=SchemaForm(schema_json='{"properties": {"price": {"type": "number"}}}'))
+    assert values_of(asked, [["1.5"]]) == {"price": 1.5}
+    with pytest.raises(AnswerError, match="'price' is no number"):
+        values_of(asked, [[label]])
 
 
 async def test_a_question_can_be_declined(opencode: OpenCode) -> None:

@@ -72,6 +72,7 @@ async def test_pages_of_elsewhere_may_not_call(turnwire: str, start: Start) -> N
     async with starting as base, httpx2.AsyncClient(base_url=base) as http:
         for headers, status in (
             ({"origin": "https://evil.example"}, 403),
+            ({"origin": "http://["}, 403),
             ({"host": "evil.example"}, 403),
             ({"sec-fetch-site": "cross-site"}, 403),
             ({"origin": base}, 200),

@@ -11,6 +11,10 @@ MAX_WHOLE_NUMBER = 2**53 - 1
 """Largest whole number that JSON readers in all languages keep exactly."""
 
 
+MAX_NESTING = 500
+"""Levels of a value, half of what Python reads: it is written again within other objects, and from deeper calls."""
+
+
 class WrongJson(ValueError):
     """JSON of another form than was asked for."""
 
@@ -90,9 +94,12 @@ def a_count(value: object, place: str) -> int:
 def read_json(text: str | bytes, place: str) -> Any:
     """Returns the value of JSON text, or raises WrongJson."""
     try:
-        return json.loads(text, parse_constant=_no_number)
+        value = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # also a number of too many digits
         refuse(place, f"is not JSON: {error}")
+    if _is_deep(value):
+        refuse(place, f"has more than {MAX_NESTING} levels")
+    return value
 
 
 def is_readable(text: str) -> bool:
@@ -101,10 +108,11 @@ def is_readable(text: str) -> bool:
     False for numbers that are none or too large, for half of a surrogate pair, and for nesting that is too deep.
     """
     try:
-        json.dumps(json.loads(text, parse_constant=_no_number), ensure_ascii=False, allow_nan=False).encode()
+        value = json.loads(text, parse_constant=_no_number)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return False
-    return True
+    return not _is_deep(value)
 
 
 def kind_of(value: object) -> str:
@@ -122,6 +130,14 @@ def kind_of(value: object) -> str:
             return "an array"
         case _:
             return "an object"
+
+
+def _is_deep(value: object) -> bool:
+    level: list[Any] = [[value]]
+    for _ in range(MAX_NESTING + 1):
+        within = (child for one in level for child in (one.values() if isinstance(one, dict) else one))
+        level = [child for child in within if isinstance(child, dict | list)]
+    return bool(level)
 
 
 def _no_number(word: str) -> NoReturn:

@@ -3,6 +3,7 @@
 `Edge` stands before all applications; in them, `bearer_token` and `json_object` read requests, `event_stream` answers.
 """
 
+import contextlib
 import ipaddress
 import time
 import uuid
@@ -111,8 +112,9 @@ class Edge:
             if request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and "*" not in self._origins:
                 return "pages of other sites may not call without telling their origin"
             return ""
-        if origin in self._origins or "*" in self._origins or urlsplit(origin).netloc == host:
-            return ""
+        with contextlib.suppress(ValueError):  # it is no address
+            if origin in self._origins or "*" in self._origins or urlsplit(origin).netloc == host:
+                return ""
         return f"pages of {origin!r:.100} may not call: add the origin to --allowed-origins"
 
     def _is_own(self, host: str) -> bool:

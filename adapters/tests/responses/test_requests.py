@@ -296,3 +296,14 @@ async def test_a_client_that_leaves_stops_nothing(base: str, client: openai.Asyn
     events = [event async for event in rest]
     assert events[-1].type == "response.completed"
     assert events[-1].response.output_text == "one two three"
+
+
+async def test_json_that_could_not_be_written_again_is_refused(base: str) -> None:
+    """Python reads some more levels than it writes from deeper calls."""
+    async with httpx2.AsyncClient() as http:
+        for levels in (500, *range(920, 980)):
+            nested = "[" * (levels - 4) + "]" * (levels - 4)
+            tool = f'{{"type": "function", "name": "f", "parameters": {{"default": {nested}}}}}'
+            body = f'{{"model": "{MODEL}", "input": "Hi", "tools": [{tool}]}}'
+            answer = await http.post(f"{base}/responses", content=body)
+            assert answer.status_code == (200 if levels == 500 else 400), (levels, answer.text)

@@ -1,5 +1,6 @@
 """Questions of tools: forms with a JSON Schema in Turnwire, lists of questions with labels in OpenCode."""
 
+import json
 from typing import Any
 
 from opencode.question.question_pb2 import Question
@@ -94,6 +95,8 @@ def _value(name: str, schema: Json, labels: list[str]) -> Any:
     if label in choices:
         return choices[label]
     try:
-        return {"integer": int, "number": float}.get(str(kind), str)(label)
+        value = {"integer": int, "number": float}.get(str(kind), str)(label)
+        json.dumps(value, allow_nan=False)
     except ValueError:
         raise AnswerError(f"answers: {name!r} is no {kind}") from None
+    return value

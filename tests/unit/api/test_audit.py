@@ -19,7 +19,7 @@ def test_audited_methods_are_methods() -> None:
 
 
 def test_an_answered_permission_is_recorded() -> None:
-    """Who answered what; the person's words are content and stay out."""
+    """The line has who answered, and how; the person's words are content and stay out."""
     request = PermissionResponse(session_id="ses_1", permission_id="prm_1", response="always", reason="because")
     with capture_logs() as lines:
         record_call(EVE, "opencode.tool.PermissionService.RespondToPermission", request)
@@ -28,7 +28,7 @@ def test_an_answered_permission_is_recorded() -> None:
 
 
 def test_a_deleted_session_is_recorded() -> None:
-    """What the caller sent is cut, and left out if it cannot be printed."""
+    """Text of the caller is cut, and left out if it cannot be printed."""
     with capture_logs() as lines:
         for session_id in ("ses_1", "x" * 100, "a\nb"):
             request = DeleteSessionRequest(session_id=session_id)

@@ -1,4 +1,4 @@
-"""What every call passes, whatever listener it came by."""
+"""The gate that every call passes, whatever listener it came by."""
 
 import asyncio
 import contextlib
@@ -191,7 +191,7 @@ async def test_callers_without_credentials_have_some_of_the_calls() -> None:
 
 
 async def test_a_large_request_is_in_work_until_its_call_has_ended() -> None:
-    """What it asks to store is stored, also when its caller leaves: its memory is counted until then."""
+    """The work is done also when its caller leaves: its memory is counted until then."""
     load, go_on, done = some_load(), asyncio.Event(), list[str]()
 
     class Waiting(Service):
@@ -497,7 +497,7 @@ async def test_a_tenant_that_sends_too_much_fills_no_log() -> None:
 
 
 async def test_a_long_request_to_a_method_with_short_ones_is_not_parsed() -> None:
-    """What is open to everybody is asked for in a few bytes."""
+    """Methods that are open to everybody are called with a few bytes."""
     parsed: list[bytes] = []
     method = one(Service(), parsed.append)._replace(max_request_bytes=4)
     with pytest.raises(CallFailed) as failed:

@@ -1,4 +1,4 @@
-"""Who may make a call, and for which tenant."""
+"""Rights to make a call, and the tenant that it is for."""
 
 import pytest
 from structlog.testing import capture_logs

@@ -54,7 +54,7 @@ async def test_the_first_refusals_of_an_address_come_at_once() -> None:
 
 
 async def test_each_second_begins_anew() -> None:
-    """Who had some wrong calls is not slowed down for long."""
+    """A caller with some wrong calls is not slowed down for long."""
     now = [0.0]
     refusals = Refusals(lambda: now[0])
     with capture_logs():

@@ -1,4 +1,4 @@
-"""How large requests may be, by method."""
+"""Limits of requests by method."""
 
 from turnwire.api.request_sizes import max_request_bytes
 from turnwire.api.rights import LEAST_ROLE

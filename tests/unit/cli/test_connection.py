@@ -1,4 +1,4 @@
-"""How commands connect."""
+"""Connections of commands."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def shown(*arguments: str, **variables: str) -> str:
 
 
 def test_options_win_over_variables() -> None:
-    """Of the command itself and of the connection."""
+    """Options of the command itself and of the connection."""
     assert shown("--word", "hi") == "127.0.0.1:50051 False  None hi"
     variables = {"TURNWIRE_TARGET": "a:1", "TURNWIRE_TOKEN": TOKEN, "TURNWIRE_TENANT": "acme", "TURNWIRE_CA": "ca.pem"}
     assert shown(**variables) == "a:1 True acme ca.pem"

@@ -1,4 +1,4 @@
-"""What commands print is for people or programs, and no text controls the terminal."""
+"""Output of commands is for people or programs, and no text controls the terminal."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""What a terminal is shown of foreign text."""
+"""Foreign text on a terminal."""
 
 import pytest
 

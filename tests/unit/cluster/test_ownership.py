@@ -1,4 +1,4 @@
-"""Who owns which shard, with locks in memory."""
+"""Owners of shards, with locks in memory."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Where calls are carried out."""
+"""Places where calls are carried out."""
 
 import asyncio
 from collections import deque

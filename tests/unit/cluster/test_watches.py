@@ -139,7 +139,7 @@ async def test_what_is_open_comes_first_and_once(nodes: Nodes) -> None:
 
 
 async def test_stored_events_are_in_one_order_with_what_is_told_between(nodes: Nodes) -> None:
-    """What is not stored stands behind what its node published before it, and before what it published after it."""
+    """An event that is not stored keeps its place among those that its node published."""
     async with begun(nodes) as subscription:
         for position, address in ((10, OWN), (11, OTHER), (12, OWN), (13, OTHER)):
             nodes.store(position, address)
@@ -183,7 +183,7 @@ async def test_what_was_stored_before_a_part_began_does_not_wait_for_it(nodes: N
 
 
 async def test_a_part_that_comes_to_what_was_told_is_asked_for_again(nodes: Nodes) -> None:
-    """What it says from there on would stand in the wrong place."""
+    """The rest of it would stand in the wrong place."""
     nodes.store(5, OTHER)
     nodes.begin(OWN, 1)
     nodes.begin(OTHER, 7)
@@ -243,7 +243,7 @@ async def test_a_part_that_does_not_begin_holds_nothing_up(nodes: Nodes, monkeyp
 
 
 async def test_taken_bytes_end_with_the_newest_position(nodes: Nodes) -> None:
-    """As many as asked for, and at least one event; what is not stored has no place."""
+    """It takes the number that is asked for, and at least one event; an event that is not stored has no place."""
     async with begun(nodes) as subscription:
         nodes.store(2, OWN)
         nodes.tell(OWN, Told(position=2), Told(b"after"), Told(b"last"))

@@ -1,4 +1,4 @@
-"""What holds for all tests of the configuration."""
+"""Set-up of all tests of the configuration."""
 
 from pathlib import Path
 

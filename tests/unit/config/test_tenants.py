@@ -24,7 +24,7 @@ def test_roots_of_a_tenant_are_absolute(tmp_path: Path) -> None:
 
 
 def test_root_that_is_a_link_is_followed_at_the_start(tmp_path: Path) -> None:
-    """What the link leads to later does not count, in `files.roots` neither. Callers may use its name."""
+    """A later target of the link does not count, in `files.roots` neither. Callers may use its name."""
     (tmp_path / "real").mkdir()
     for name in ("link", "other"):
         (tmp_path / name).symlink_to("real")

@@ -1,4 +1,4 @@
-"""What takes long does not hold the event loop."""
+"""Long computations do not hold the event loop."""
 
 import threading
 

@@ -117,7 +117,7 @@ async def _compare(steps: list[tuple[str, str, str, int]]) -> None:
 
 
 async def test_what_all_may_have_can_change() -> None:
-    """What is in use stays; what fits then is given to those that wait."""
+    """Places in use stay; those that fit then are given to those that wait."""
     budget, got = FairSemaphore(10), list[str]()
     await _waiting(budget, got, ("a", 4), ("b", 4))
     budget.resize(6)

@@ -83,7 +83,7 @@ def test_tasks_of_an_owner_share_its_time(loop: asyncio.AbstractEventLoop) -> No
 
 
 def test_the_loop_looks_for_what_has_come_between_rounds(loop: asyncio.AbstractEventLoop) -> None:
-    """What comes from a thread is called while a thousand callbacks of an owner wait."""
+    """A callback from a thread is called while a thousand callbacks of an owner wait."""
     order = list[str]()
     come = threading.Event()
 
@@ -203,7 +203,7 @@ def test_a_stopped_loop_goes_on(loop: asyncio.AbstractEventLoop) -> None:
 
 @pytest.mark.slow
 def test_a_closed_loop_keeps_and_takes_nothing(loop: asyncio.AbstractEventLoop) -> None:
-    """What waited is forgotten, and more is refused."""
+    """Callbacks that waited are forgotten, and more are refused."""
 
     class Kept:
         def call(self) -> None: ...

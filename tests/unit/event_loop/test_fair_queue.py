@@ -130,7 +130,7 @@ def test_who_has_many_has_a_quarter_beside_callbacks_that_take_a_round(callbacks
 
 
 def test_a_moment_without_the_processor_is_not_made_up_for(callbacks: Callbacks) -> None:
-    """Who has few does not wait for seconds, because the process stood still while one of them ran."""
+    """An owner with few does not wait for seconds because the process stood still while one of them ran."""
     callbacks.add("a", 2 * FEW)
     callbacks.add("b", seconds=10_000 * MILLISECOND)
     callbacks.add("b", 2)
@@ -220,7 +220,7 @@ def test_who_had_few_for_long_is_not_behind_when_it_has_many(callbacks: Callback
 
 
 def test_a_pause_is_no_claim(callbacks: Callbacks) -> None:
-    """Who has worked a lot meanwhile is not kept from it now."""
+    """An owner that has worked a lot meanwhile is not kept from it now."""
     callbacks.add("b")
     callbacks.add("a", 1000)
     callbacks.run(500)

@@ -1,4 +1,4 @@
-"""Whose work a task is."""
+"""Owners of tasks."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Who the holder of a client certificate is."""
+"""Holders of client certificates."""
 
 import pytest
 

@@ -19,7 +19,7 @@ from turnwire.interop import forms
     ],
 )
 def test_refusals_name_place_and_kind(read: Any, value: object, description: str) -> None:
-    """What is wrong stands beside where."""
+    """The description says what is wrong, the place says where."""
     with pytest.raises(InvalidRequest) as refused:
         read(value, "rows[3].id")
     [violation] = refused.value.violations

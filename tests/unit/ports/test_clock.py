@@ -40,7 +40,7 @@ def test_a_clock_that_is_right_is_believed() -> None:
 
 
 def test_a_clock_that_jumps_ahead_is_believed_when_it_has_lasted() -> None:
-    """What was there before has become old by then."""
+    """Entries from before have become old by then."""
     times = Times()
     times.ahead = YEAR
     assert times.after(2 * DAY) == 2 * DAY

@@ -142,7 +142,7 @@ def test_only_the_vendors_own_provider_lists_what_the_vendor_sells() -> None:
 
 
 def test_configured_prices_hold_for_answers() -> None:
-    """Of every kind of provider, the offline one included."""
+    """Providers of every kind use them, the offline one included."""
     settings = {"a": ProviderSettings(kind="anthropic"), "offline": ProviderSettings(kind="offline")}
     described = {
         ModelRef("a", "claude-sonnet-4-5"): ModelSettings(prices=TokenPrices(input=5_000_000)),

@@ -1,4 +1,4 @@
-"""Where a provider is."""
+"""Addresses of providers."""
 
 import pytest
 

@@ -125,7 +125,7 @@ async def test_no_look_waits_for_the_allocator(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_what_is_kept_is_given_up_as_long_as_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs goes on to keep things; and where nothing new may begin, nothing else would drop them."""
+    """Running turns keep more things; and where nothing new may begin, nothing else would drop them."""
     monkeypatch.setattr(memory_monitor, "TRIM_SECONDS", 0.0)
     memory = Memory(monkeypatch)
     for resident in (100, 550, 950, 950, 850, 590, 550):

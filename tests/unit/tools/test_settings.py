@@ -1,4 +1,4 @@
-"""How long to wait before a connection is tried again."""
+"""Pauses before a connection is tried again."""
 
 from turnwire.tools.settings import Backoff
 

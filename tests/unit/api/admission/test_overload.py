@@ -1,4 +1,4 @@
-"""How many calls there are at once."""
+"""Limits of calls at once."""
 
 import asyncio
 
@@ -95,7 +95,7 @@ async def test_fewer_requests_are_read_at_a_time_where_each_may_be_large() -> No
 
 
 def test_only_much_metadata_counts() -> None:
-    """What any call has costs nothing of the limit."""
+    """Metadata that any call has costs nothing of the limit."""
     load = some_load(max_memory_bytes=5000 * 16)
     for _ in range(100):
         load.enter(500, begins_work=False, connection="ipv4:192.0.2.1:1")

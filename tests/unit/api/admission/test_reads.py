@@ -221,7 +221,7 @@ def test_a_large_request_has_its_slot_until_its_call_goes_on(
 
 
 class Held:
-    """What a request has in memory."""
+    """Memory of a request."""
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from turnwire.domain.errors import TooManyCalls
 
 MAX_BYTES = 10 * MEMORY_OF_BYTE * COUNTED_BYTES
 HALF = 5 * COUNTED_BYTES
-"""Of a request: two have memory."""
+"""Size of a request: two have memory."""
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +160,7 @@ async def test_what_was_begun_keeps_its_memory_until_its_end() -> None:
 
 
 async def test_what_fails_when_its_caller_has_left_is_told_to_nobody() -> None:
-    """Who has not left gets the error."""
+    """A caller that has not left gets the error."""
 
     async def fail() -> None:
         await asyncio.sleep(0)
@@ -176,7 +176,7 @@ async def test_what_fails_when_its_caller_has_left_is_told_to_nobody() -> None:
 
 
 class Held:
-    """What a request has in memory."""
+    """Memory of a request."""
 
 
 @pytest.fixture

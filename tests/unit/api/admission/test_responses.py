@@ -39,7 +39,7 @@ def load() -> Overload:
 
 @pytest.fixture
 def answers(load: Overload) -> Answers:
-    """What is tested."""
+    """The answers that are tested."""
     return Answers(load, LargeMessages())
 
 
@@ -71,7 +71,7 @@ async def test_an_answer_is_made_when_it_has_a_place(answers: Answers, load: Ove
     ("name", "most"), [(min(MAKES_OBJECTS), MAX_MADE), (min(READS_CONTENT - MAKES_OBJECTS), MAX_READ)]
 )
 async def test_addresses_have_turns_for_answers_that_may_be_large(answers: Answers, name: str, most: int) -> None:
-    """Of which few are made at a time, for nobody knows their size before."""
+    """Few are made at a time, for nobody knows their size before."""
     begun, ended = list[str](), asyncio.Event()
 
     async def call(connection: str) -> None:
@@ -96,7 +96,7 @@ async def test_addresses_have_turns_for_answers_that_may_be_large(answers: Answe
 
 
 async def test_an_answer_that_is_empty_is_not_sent(answers: Answers) -> None:
-    """Of a batch without an event of its turn nothing is left."""
+    """Nothing is left of a batch without an event of its turn."""
 
     async def send(answer: object) -> None:
         raise AssertionError("nothing should be sent")
@@ -106,7 +106,7 @@ async def test_an_answer_that_is_empty_is_not_sent(answers: Answers) -> None:
 
 @pytest.mark.parametrize(("size", "is_beside"), [(1, False), (OFFLOAD_BYTES, False), (OFFLOAD_BYTES + 1, True)])
 async def test_large_answers_are_made_beside_the_loop(answers: Answers, size: int, is_beside: bool) -> None:
-    """Of both kinds of methods."""
+    """Methods of both kinds make them so."""
     threads = list[threading.Thread]()
 
     def make() -> bytes:

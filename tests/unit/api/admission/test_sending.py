@@ -220,7 +220,7 @@ async def test_connections_of_a_tenant_wait_in_turns() -> None:
 
 
 async def test_connections_of_a_network_have_turns_for_answers_that_may_be_large() -> None:
-    """Of which few are made at a time: one with many does not hold up another one behind the same proxy."""
+    """Few are made at a time: a connection with many does not hold up another one behind the same proxy."""
     places, order = Sending(100), list[str]()
 
     async def make(connection: str) -> None:

@@ -1,4 +1,4 @@
-"""Who a call of gRPC is from."""
+"""Callers of gRPC."""
 
 import base64
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What calls in turns need of gRPC, which does not promise to keep it; and what becomes of calls that never begin."""
+"""Calls in turns rely on parts of gRPC that it does not promise to keep; calls that never begin."""
 
 import asyncio
 from collections.abc import Callable
@@ -97,7 +97,7 @@ async def test_calls_that_wait_at_the_end_are_refused_a_few_at_a_time() -> None:
 
 
 async def test_a_call_that_cannot_wait_ends_nothing_else() -> None:
-    """What asks gRPC for calls goes on."""
+    """The task that asks gRPC for calls goes on."""
     server = CountingServer()
     calls = iter([Call(server), Call(server)])
     noted = list[Any]()

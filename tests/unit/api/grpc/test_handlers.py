@@ -1,4 +1,4 @@
-"""What a call's handler does around the service."""
+"""Work of a call's handler around the service."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""Who calls, as the headers of a call say it."""
+"""Callers, as the headers of a call name them."""
 
 from typing import Any
 

@@ -24,5 +24,5 @@ from turnwire.api.web.hosts import name_of
     ],
 )
 def test_a_header_has_one_name_or_none(host: str, name: str) -> None:
-    """What other readers could take for another name is none."""
+    """A text that other readers could take for another name is none."""
     assert name_of(host) == name

@@ -82,7 +82,7 @@ async def test_as_many_are_refused_as_are_too_much() -> None:
 
 
 async def test_another_timeout_is_no_refusal() -> None:
-    """What its body raises is raised."""
+    """An error of its body is raised."""
     with pytest.raises(TimeoutError):
         async with SharedBytes("MAX_BYTES", 10, "too many").lease("a"):
             raise TimeoutError

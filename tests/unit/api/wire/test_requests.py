@@ -339,7 +339,7 @@ def test_an_answer_is_appended_word_for_word() -> None:
 def test_a_wrong_field_of_an_appended_answer_is_named(
     request_: pb.AppendMessageRequest, violations: list[tuple[str, str]]
 ) -> None:
-    """What only its provider understands is refused, and what is said of answers where there is none."""
+    """Content that only its provider understands is refused, and facts of answers where there is none."""
     assert _violations(append_request, request_) == violations
 
 

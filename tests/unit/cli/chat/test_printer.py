@@ -1,4 +1,4 @@
-"""What the chat prints of a turn."""
+"""Output of a turn in the chat."""
 
 import pytest
 
@@ -110,7 +110,7 @@ def test_an_end_that_is_none_is_explained(turn: Turn, line: str, capsys: Shown) 
 
 
 def test_a_lost_connection_is_told(capsys: Shown) -> None:
-    """What was read anew shows the rest."""
+    """The messages that are read anew show the rest."""
     held, printer = Conversation("s"), Printer()
     printer.show(Update(held, problem=UnavailableError("gone")), {"t"})
     held.reset([answer(text("all of it")), answer(text("no"), turn_id="u")], sequence=1, resume_token="r")

@@ -1,4 +1,4 @@
-"""What is shown as in effect makes the same configuration again, has the source of each value, and no secret."""
+"""The effective configuration makes the same one again, has the source of each value, and no secret."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What looks like a secret, or is one in the environment, is masked; everything else stays."""
+"""Texts that look like secrets, or are some in the environment, are masked; everything else stays."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_texts(text: str, shown: str) -> None:
     ],
 )
 def test_arguments(given: list[str], shown: list[str]) -> None:
-    """What is known to be harmless is shown, whatever stands before it."""
+    """Arguments that are known to be harmless are shown, whatever stands before them."""
     assert MASKING.value("mcp.x.args", given) == shown
 
 

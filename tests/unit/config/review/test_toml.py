@@ -1,4 +1,4 @@
-"""What is written reads as it was."""
+"""TOML that is written reads as it was."""
 
 import tomllib
 from typing import Any

@@ -1,4 +1,4 @@
-"""What an answer cost: its usage at the price of the model that was asked."""
+"""Cost of an answer: its usage at the price of the model that was asked."""
 
 import msgspec
 import pytest

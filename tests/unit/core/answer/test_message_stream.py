@@ -321,7 +321,7 @@ def test_a_part_whose_saving_failed_takes_nothing_more() -> None:
 
 
 def test_an_answer_has_a_limit_of_parts_and_text() -> None:
-    """What is beyond it is left out, but for the text that reached it."""
+    """The rest is left out, but for the text that reached the limit."""
     for limits, item in (
         (Limits(max_answer_parts=3), lambda n: TextDelta(n, "x")),
         (Limits(max_answer_parts=3), lambda n: ToolCallDelta(n, "x", str(n))),

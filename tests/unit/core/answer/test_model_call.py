@@ -1,4 +1,4 @@
-"""What is reported of model calls and of the turn that made them: each attempt once, with what follows it."""
+"""Reports of model calls and of the turn that made them: each attempt once, with what follows it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

@@ -135,7 +135,7 @@ async def test_a_second_refusal_ends_the_turn(compaction: bool) -> None:
 
 
 async def test_windows_are_asked_for_when_the_provider_is_there() -> None:
-    """What is known of models is read with it, beside the event loop; before that the question would hold up all."""
+    """The catalog is read with it, beside the event loop; before that the question would hold up all."""
 
     class Providers(FakeProviders):
         def __init__(self, provider: ScriptedProvider) -> None:

@@ -1,4 +1,4 @@
-"""What a model is sent, and what never reaches it."""
+"""Messages that a model is sent, and those that never reach it."""
 
 import pytest
 
@@ -151,7 +151,7 @@ def test_the_newest_summary_counts() -> None:
 
 
 def test_a_summary_of_messages_that_are_gone_does_not_count() -> None:
-    """What it covered cannot be told any more, so all that is there is sent."""
+    """Nothing tells any more what it covered, so all that is there is sent."""
     assert [message.message_id for message in _sent(*OLD, _summary("sum", "gone"))] == ["u1", "s1", "a1", "u2"]
 
 

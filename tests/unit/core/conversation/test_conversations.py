@@ -105,7 +105,7 @@ def provider(provider_id: str) -> Any:
 
 
 def test_a_provider_keeps_its_writer() -> None:
-    """What it remembers of a conversation saves time; a provider that was replaced gets another one."""
+    """The writer's memory of a conversation saves time; a provider that was replaced gets another one."""
     conversation, first, replaced = LiveConversation(), provider("a"), provider("a")
     writer = conversation.take_writer(first)
     conversation.put_writer(first, writer)

@@ -1,4 +1,4 @@
-"""What the digests of a request tell: which requests extend which, and whose reasoning stands on changed ground."""
+"""Digests of requests: which requests extend which, and whose reasoning stands on changed ground."""
 
 from datetime import timedelta
 

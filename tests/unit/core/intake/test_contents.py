@@ -102,7 +102,7 @@ def test_text_is_text_whatever_its_name(name: str, mime: str) -> None:
     ],
 )
 def test_the_form_is_that_of_the_bytes(name: str, data: bytes, form: FileForm) -> None:
-    """What no model can read is known when it is attached."""
+    """A file that no model can read is known when it is attached."""
     found = _load(NewFile(data=data, filename=name)).reference
     assert (found.form, is_text(found)) == (form, form is FileForm.TEXT)
 

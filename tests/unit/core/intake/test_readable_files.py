@@ -36,7 +36,7 @@ with open(sys.argv[1], "r+b") as file:
     except OSError:
         sys.exit(7)
 """
-"""What another process finds: exit code 7 for a file that is locked."""
+"""Program of another process: exit code 7 for a file that is locked."""
 
 
 @pytest.fixture(params=["by descriptor", "by path"])

@@ -113,7 +113,7 @@ async def test_a_jump_of_the_clock_changes_no_lease(jump: timedelta) -> None:
     ("left", "seconds"), [(timedelta(seconds=30), 30), (timedelta(days=1), 3600), (timedelta(seconds=-5), 0)]
 )
 async def test_a_lease_survives_the_process(left: timedelta, seconds: int) -> None:
-    """What is left of it by the time of day, an hour at most, so that a clock that was set back locks no call."""
+    """The time of day says what is left, an hour at most, so that a clock that was set back locks no call."""
     clock = ManualClock()
     lease = Lease(lease_id="lse_ann", holder="ann", expires_at=clock() + left)
     one = Claimed(msgspec.structs.replace(READ, lease=lease), clock=clock)

@@ -1,4 +1,4 @@
-"""What commands make of tool calls: pure decisions."""
+"""Commands on tool calls: pure decisions."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a question may ask."""
+"""Forms of questions."""
 
 import pytest
 

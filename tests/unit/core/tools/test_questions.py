@@ -177,7 +177,7 @@ async def test_a_call_asks_a_bounded_number_of_questions() -> None:
 
 
 async def test_a_paused_call_goes_on_once_and_after_a_restart_too() -> None:
-    """What it needs is stored until the commit that lets it go on, and not longer."""
+    """Its state is stored until the commit that lets it go on, and not longer."""
     asker = Asker()
     paused = asyncio.create_task(
         asker.calls._questions.pause(0, ToolPause(questions=(("a", NEW), ("b", NEW)), state="s"))

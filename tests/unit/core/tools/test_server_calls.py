@@ -224,7 +224,7 @@ async def test_lines_that_could_not_be_saved_are_saved_the_next_time() -> None:
 
 
 async def test_half_characters_of_a_tool_are_replaced() -> None:
-    """What a tool says can always be stored."""
+    """Output of a tool can always be stored."""
     calls, tools, _, settling = await _running(1)
     tools.calls[0][2]("line \ud800")
     tools.calls[0][3].set_result(ToolOutcome(output="out \udc00"))

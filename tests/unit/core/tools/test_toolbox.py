@@ -22,7 +22,7 @@ def test_no_model_is_offered_too_many_tools() -> None:
 
 
 async def test_the_clients_tool_wins() -> None:
-    """Of two with one name."""
+    """The server's tool of the same name is left out."""
     assert Toolbox((LOOK,), (server_tool("look"),)).definitions == (LOOK,)
 
 

@@ -1,4 +1,4 @@
-"""What a dead process left running goes on at the next start, or is ended."""
+"""Turns that a dead process left running go on at the next start, or are ended."""
 
 import asyncio
 from dataclasses import dataclass, field

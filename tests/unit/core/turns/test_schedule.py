@@ -1,4 +1,4 @@
-"""What commands make of the turns of a session: pure decisions."""
+"""Commands on the turns of a session: pure decisions."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What can be chosen, as it is configured."""
+"""The models and agents that can be chosen, as they are configured."""
 
 import pytest
 

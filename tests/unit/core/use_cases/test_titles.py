@@ -28,7 +28,7 @@ from turnwire.core.use_cases.titles import cleaned_title, request_of
     ],
 )
 def test_a_title_is_one_clean_line(written: str, title: str) -> None:
-    """Of at most so many characters, without what stands around it."""
+    """It has a limited number of characters, without quotes or marks around it."""
     assert cleaned_title(written, 20) == title
 
 

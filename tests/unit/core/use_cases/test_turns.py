@@ -1,4 +1,4 @@
-"""Where the events of a turn are found, whatever has become of it."""
+"""Places of the events of a turn, whatever has become of it."""
 
 import msgspec
 

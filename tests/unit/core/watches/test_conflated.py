@@ -145,7 +145,7 @@ async def test_a_request_that_is_asked_while_the_stream_joins_is_told_once(momen
 
 
 async def test_only_the_sessions_that_were_named_are_told_of() -> None:
-    """Of their open requests and of new ones."""
+    """Neither open requests nor new ones of others are told."""
     world = World()
     world.ask("per_a", "ses_2")
     world.ask("per_b")
@@ -157,7 +157,7 @@ async def test_only_the_sessions_that_were_named_are_told_of() -> None:
 
 
 async def test_a_stream_that_fell_behind_is_told_each_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was told is not told again; what was asked meanwhile is, even when its event is no longer kept."""
+    """A request that was asked meanwhile is told even when its event is no longer kept."""
     monkeypatch.setattr(memory, "TENANT_RING_BYTES", 2_000)
     world = World()
     world.ask("per_a")
@@ -178,7 +178,7 @@ async def test_a_stream_that_fell_behind_is_told_each_request_once(monkeypatch: 
 
 
 async def test_requests_of_a_session_that_lost_events_are_told() -> None:
-    """What was asked after the open requests were read, and whose event is pruned before the log is read."""
+    """A request may come after the open ones were read, and its event may be pruned before the log is read."""
     world = World()
 
     def ask_and_prune() -> None:

@@ -68,7 +68,7 @@ def test_a_token_of_another_timeline_says_so(standing: Standing) -> None:
 
 
 def test_the_same_place_later_has_another_token() -> None:
-    """What many watchers share is the token of one moment, not of one place."""
+    """Watchers share the token of one moment, not of one place."""
     log = Log()
     tokens = ResumeTokens(log)
     first = tokens.give(DEFAULT_TENANT, "ses_1", 3)

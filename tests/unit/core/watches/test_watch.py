@@ -317,7 +317,7 @@ async def test_a_long_text_that_streams_is_encoded_when_it_is_sent() -> None:
 
 
 async def test_a_large_page_of_the_log_belongs_to_its_watch() -> None:
-    """What it takes is told, so that few of them wait."""
+    """Its size is told, so that few of them wait."""
     world, size = World(), 2**20
     event = Event(session_id="ses_1", kind=QueueChanged(()), at=NOW, sequence=1, position=1)
     world.store.log.append(StoredEvent(event, b"x" * size, DEFAULT_TENANT))

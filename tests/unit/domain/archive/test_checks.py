@@ -1,4 +1,4 @@
-"""What no caller could have stored is no value of an archive either."""
+"""A value that no caller could have stored is none of an archive either."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -131,7 +131,7 @@ def test_parts(content: Any, place: str) -> None:
     ],
 )
 def test_names(fields: dict[str, Any], place: str) -> None:
-    """What is answered with every message is as short as a name."""
+    """Values that every message repeats are as short as a name."""
     wrong = msgspec.structs.replace(make_message("msg_1", "a"), **fields)
     assert place_of(ArchivedMessage(wrong)) == f"message.{place}"
 

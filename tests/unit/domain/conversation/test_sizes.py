@@ -1,4 +1,4 @@
-"""How much memory a message takes, about."""
+"""Memory that a message takes, about."""
 
 import pytest
 

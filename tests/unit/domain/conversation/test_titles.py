@@ -1,4 +1,4 @@
-"""What of a first message becomes a title."""
+"""Titles from first messages."""
 
 import time
 import unicodedata

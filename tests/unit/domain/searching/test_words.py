@@ -51,7 +51,7 @@ def test_words_have_their_places() -> None:
 
 @given(st.text(max_size=60))
 def test_words_are_made_of_letters(text: str) -> None:
-    """Of any text: no character of one is a separator of the index, and their places are in the text, in order."""
+    """No character of a word is a separator of the index, and the places of words are in the text, in order."""
     found = words(text)
     assert [word.text for word in found] == tokens(text)
     assert all((word.text and not word.text.isascii()) or word.text.isalnum() for word in found)

@@ -1,4 +1,4 @@
-"""How many signatures are checked in a second."""
+"""Number of signatures that are checked in a second."""
 
 import pytest
 

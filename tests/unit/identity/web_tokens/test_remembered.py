@@ -1,4 +1,4 @@
-"""What is remembered of credentials."""
+"""Memory of credentials that were checked."""
 
 from turnwire.identity.web_tokens.remembered import Remembered
 
@@ -11,7 +11,7 @@ def test_a_value_has_its_time() -> None:
 
 
 def test_the_bound_holds() -> None:
-    """What was not asked for the longest goes."""
+    """The entry that was asked for the longest time ago goes."""
     remembered: Remembered[int] = Remembered(2)
     for number in (1, 2):
         remembered.put(bytes([number]), number, 10)

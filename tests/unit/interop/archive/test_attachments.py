@@ -7,7 +7,7 @@ from turnwire.interop.archive.attachments import NotCarried, from_base64, from_t
 
 
 def test_data_uris_give_type_and_bytes() -> None:
-    """What the archive says of the type counts more than the URI."""
+    """The type that the archive says counts more than that of the URI."""
     found = from_url(PNG_URI, 100)
     assert (found.load(), found.mime) == (PNG, "image/png")
     assert from_url("DATA:text/plain;charset=utf-8;BASE64,aGk=", 100).load() == b"hi"

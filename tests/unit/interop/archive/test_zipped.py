@@ -77,7 +77,7 @@ def test_bombs_are_refused() -> None:
 
 
 def test_lying_sizes_are_noticed() -> None:
-    """What unpacks to more than the directory says is damaged, and nothing more is unpacked."""
+    """A file that unpacks to more than the directory says is damaged, and nothing more is unpacked."""
     content = io.BytesIO(zipped(conversations_dot_json=_conversation(0)))
     with zipfile.ZipFile(content) as archive:
         [entry] = archive.infolist()

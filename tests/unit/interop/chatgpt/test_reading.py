@@ -1,4 +1,4 @@
-"""What the reader of ChatGPT's export makes of conversations."""
+"""Reader of ChatGPT's export."""
 
 from typing import Any
 
@@ -102,7 +102,7 @@ def test_too_large_files_are_told() -> None:
 
 
 def test_other_branches_are_counted() -> None:
-    """How many messages they have."""
+    """The problem has the number of their messages."""
     nodes = [node("a", "root", "user", "1"), node("b", "a", "assistant", "x"), node("c", "a", "assistant", "y")]
     found = records("chatgpt", as_json([chatgpt(*nodes, node("d", "b", "user", "2"), current_node="c")]))
     [problem] = [record for record in found if isinstance(record, ImportProblem)]
@@ -127,7 +127,7 @@ def test_the_newest_message_decides(more: dict[str, Any], ids: list[str], proble
 
 
 def test_missing_parents_are_told() -> None:
-    """What follows them is carried."""
+    """The messages that follow them are carried."""
     found = records("chatgpt", as_json([chatgpt(node("a", "gone", "user", "1"), node("b", "a", "assistant", "x"))]))
     assert problems_of(found) == [("MISSING_MESSAGE", "mapping.a.parent")]
     assert len(sessions_of(found)[0][1]) == 2

@@ -1,4 +1,4 @@
-"""What the reader of Claude's export makes of conversations."""
+"""Reader of Claude's export."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the reader of OpenAI's form makes of its documents."""
+"""Reader of documents in OpenAI's form."""
 
 import hashlib
 
@@ -84,7 +84,7 @@ def test_all_forms_are_the_same_conversation(content: bytes) -> None:
 
 
 def test_an_array_of_messages_is_one_conversation() -> None:
-    """Of now, because nothing says when it was; its id follows from the content."""
+    """It is of now, because nothing says when it was; its id follows from the content."""
     content = as_json(OPENAI["messages"])
     [(session, messages)] = sessions_of(records("openai", content))
     assert (session.created_at, len(messages)) == (NOW, 5)

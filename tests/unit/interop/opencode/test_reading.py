@@ -1,4 +1,4 @@
-"""What the reader of OpenCode's exports makes of sessions."""
+"""Reader of OpenCode's exports."""
 
 from typing import Any
 
@@ -163,7 +163,7 @@ def test_all_forms_are_the_same_session(content: bytes) -> None:
 
 
 def test_lists_and_odd_directories_are_told() -> None:
-    """What is to do has no place; a directory is an absolute path."""
+    """A list of things to do has no place; a directory is an absolute path."""
     value = {**opencode(directory="C:\\Users\\ann"), "todos": [{"content": "x"}]}
     found = records("opencode", as_json(value))
     assert problems_of(found) == [("NO_PLACE", "todos"), ("NO_PLACE", "info.directory")]
@@ -193,7 +193,7 @@ def test_times_may_be_missing() -> None:
 
 
 def test_equal_ids_become_different() -> None:
-    """Of messages and of parts."""
+    """Ids of messages and of parts."""
     first, second = _messages(asked("msg_1", "x"), asked("msg_1", "y"))
     assert (first.message_id, second.message_id) == ("msg_1", "msg_1-1")
     assert (first.parts[0].part_id, second.parts[0].part_id) == ("prt_1_0", "prt_1_0-2")

@@ -35,7 +35,7 @@ def read(archive: bytes, max_line_bytes: int = 2**20) -> list[Any]:
 
 @pytest.mark.parametrize("version", [b"1", b"2", b"3"])
 def test_archives_of_earlier_versions_are_read(version: bytes) -> None:
-    """What they do not have is absent."""
+    """Fields that they do not have are absent."""
     archive = written(GOLDEN).replace(b'"version":4', b'"version":' + version, 1)
     assert b'"version":' + version in archive
     assert read(archive) == read(written(GOLDEN))

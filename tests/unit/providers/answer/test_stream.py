@@ -1,4 +1,4 @@
-"""How an answer is read, beside what the adapters' own tests show."""
+"""Reading of an answer, beside what the adapters' own tests show."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ async def test_others_have_their_turn_after_each_read() -> None:
 
 
 async def test_an_answer_has_a_size() -> None:
-    """What came before it is too large is given first."""
+    """The items before the one that is too large are given first."""
     found = list[StreamItem]()
     with pytest.raises(ProviderAnswerOverLimit) as caught:
         async for item in _items(*[_event("a")] * 100, max_bytes=200):

@@ -35,7 +35,7 @@ def test_halves_of_a_surrogate_pair_stay_beside_each_other() -> None:
 
 
 def test_one_item_stays_as_it_is() -> None:
-    """What comes alone is not made anew."""
+    """A single item is not made anew."""
     item = TextDelta("a", "1")
     assert next(joined([item])) is item
     assert list(joined([])) == []

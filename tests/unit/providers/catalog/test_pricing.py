@@ -26,7 +26,7 @@ def test_each_bucket_has_its_price() -> None:
 
 
 def test_reasoning_that_is_not_in_the_reported_output_is_paid() -> None:
-    """What xAI itself says that an answer cost (`cost_in_usd_ticks` 1721250, of 1e-10 USD each)."""
+    """The cost is that which xAI itself reports (`cost_in_usd_ticks` 1721250, of 1e-10 USD each)."""
     usage = Usage(input_tokens=1, cache_read_tokens=11, output_tokens=2, reasoning_tokens=340, reported_output_tokens=2)
     assert cost_pico_usd("", "https://api.x.ai/v1", "grok-3-mini", usage) == 1721250 * 100
 

@@ -208,7 +208,7 @@ async def test_text_is_one_part_unless_something_else_comes_between(text: str, p
 
 
 async def test_an_error_between_two_lines_cuts_their_part() -> None:
-    """What comes after it belongs to the part that did not end."""
+    """The line after it belongs to the part that did not end."""
     seen, _ = await failing(asking("one\n/error failed\ntwo"))
     assert (text_of(seen), any(isinstance(item, PartEnded) for item in seen)) == ("one", False)
     seen, _ = await failing(asking("one\n/error failed"))

@@ -133,7 +133,7 @@ def test_halves_of_a_surrogate_pair_are_passed_through() -> None:
 
 
 def test_items_before_an_error_stay() -> None:
-    """What an event holds beside its error is given first."""
+    """The items of an event come before its error."""
     items: list[StreamItem] = []
     body = {"error": {"message": "x"}, "choices": [{"delta": {"content": "a"}}], "usage": {"prompt_tokens": 1}}
     with pytest.raises(ProviderStreamFailed):
@@ -215,7 +215,7 @@ def test_nothing_stands_for_a_missing_end() -> None:
     ],
 )
 def test_empty_and_unknown_fields_are_skipped(delta: dict[str, Any]) -> None:
-    """What says nothing opens no part."""
+    """A field that says nothing opens no part."""
     assert chat(delta) == [StepFinished(FinishReason.STOP, "stop")]
 
 

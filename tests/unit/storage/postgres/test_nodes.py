@@ -70,7 +70,7 @@ async def lost(node: Node) -> float:
 
 
 async def test_each_shard_has_one_holder(postgres_url: str) -> None:
-    """What one has, another one does not get until it is given; all see who has what."""
+    """A shard of one node goes to another when it is given; all see who has what."""
     async with node(postgres_url, "a:1") as a, node(postgres_url, "b:1") as b:
         assert await a.locks.take(range(100)) == frozenset(range(100))
         assert await b.locks.take(range(50, 150)) == frozenset(range(100, 150))
@@ -111,7 +111,7 @@ async def test_the_connection_is_the_fence_whatever_the_event_loop_believes(post
 
 
 async def test_the_log_of_all_sessions_ends_where_an_event_may_still_come(postgres_url: str) -> None:
-    """What is stored behind a transaction that has not ended is read when that has ended; of one session, at once."""
+    """Events behind a transaction that has not ended are read when that has ended; those of one session at once."""
     async with node(postgres_url, "a:1") as a:
         await a.locks.take(ALL)
         store, first = a.store.of(DEFAULT_TENANT), await a.create("ses_1")

@@ -1,4 +1,4 @@
-"""What is read by its key, and lists of sessions, come from indexes, however many rows there are."""
+"""Reads by key, and lists of sessions, come from indexes, however many rows there are."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing

@@ -50,7 +50,7 @@ async def held(tmp_path: Path) -> AsyncIterator[Held]:
 
 
 async def test_reads_run_in_order_of_arrival(held: Held) -> None:
-    """Of one owner."""
+    """Reads of one owner run in their order."""
     names = [str(number) for number in range(30)]
     reads = [held.read(name) for name in names]
     await settled()

@@ -54,7 +54,7 @@ class FullDisk(SqliteDatabase):
 
 
 def test_a_full_disk_keeps_no_server_from_starting() -> None:
-    """What came before it is past; what is given in that run is replaced in the next one."""
+    """Tokens from before are past; those that are given in that run are replaced in the next one."""
     db = _file()
     first = Timelines.begin(db, 0)
     unsaved = Timelines.begin(FullDisk(db, sqlite3.SQLITE_FULL), 5)

@@ -23,7 +23,7 @@ def db() -> Iterator[sqlite3.Connection]:
 @pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(20))
 def test_any_pieces(db: sqlite3.Connection, seed: int) -> None:
-    """Of two uploads in turns."""
+    """Two uploads come in turns."""
     chance = random.Random(seed)
     contents = {1: bytearray(), 2: bytearray()}
     for _ in range(30):

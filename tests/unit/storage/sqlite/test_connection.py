@@ -1,4 +1,4 @@
-"""What SQLite reports, in our words."""
+"""Errors that SQLite reports, in our words."""
 
 import contextlib
 import sqlite3
@@ -60,7 +60,7 @@ def test_migrations_split_into_whole_statements() -> None:
 
 
 def test_a_new_file_has_the_pages_that_the_store_relies_on(tmp_path: Path) -> None:
-    """Of the size that large texts want, and such that the file shrinks; a file that is there keeps its own."""
+    """Their size suits large texts, and the file can shrink; a file that is there keeps its own."""
     foreign = tmp_path / "foreign.sqlite"
     with contextlib.closing(sqlite3.connect(foreign)) as db:
         db.executescript("PRAGMA page_size = 4096; PRAGMA auto_vacuum = NONE; CREATE TABLE one (text TEXT)")

@@ -1,4 +1,4 @@
-"""What reports become: numbers that add up."""
+"""Reports become numbers that add up."""
 
 from datetime import timedelta
 
@@ -117,7 +117,7 @@ def test_transactions_are_counted() -> None:
 
 
 def test_the_tenant_is_a_label_only_if_a_setting_says_so() -> None:
-    """Of turns, steps, tokens and cost."""
+    """The counters of turns, steps, tokens and cost have it."""
     turn = make_turn(tenant="blue", finish_reason=FinishReason.STOP)
     answer = make_answer(usage=USAGE, cost_pico_usd=10**12, model_run=RUN)
     for by_tenant in (True, False):

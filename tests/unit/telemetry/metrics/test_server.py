@@ -1,4 +1,4 @@
-"""What the metrics' server adds to that of prometheus_client: readings, sizes, and a look at the called name."""
+"""The metrics' server beyond that of prometheus_client: readings, sizes, and a look at the called name."""
 
 import asyncio
 import contextlib

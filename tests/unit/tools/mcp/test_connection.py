@@ -1,4 +1,4 @@
-"""What is taken of an MCP server, with a client of the SDK that only says what it is told to."""
+"""Facts that are taken of an MCP server, with a client of the SDK that only says what it is told to."""
 
 import contextlib
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""What MCP servers ask people: which of it is asked, and how links are known."""
+"""Questions of MCP servers to people: which are asked, and how links are known."""
 
 import asyncio
 from typing import Any

@@ -68,7 +68,7 @@ async def test_a_call_returns_what_it_says_within_its_time() -> None:
 
 
 async def test_the_end_of_a_call_withdraws_its_questions() -> None:
-    """Who asks for it in another task is refused, and not cancelled; so is who asks after the end."""
+    """A question from another task is refused, and not cancelled; so is one after the end."""
     person, ending = Person(), asyncio.Event()
     call = RunningCall(person)
     running = asyncio.create_task(call.run(ending.wait(), 10.0, "call"))

@@ -17,7 +17,7 @@ def test_all_tools_within_the_limit_are_no_problem() -> None:
 
 
 def test_what_is_beyond_the_limit_is_told() -> None:
-    """How many, and why the first of them."""
+    """The problem has their number, and why the first of them is left out."""
     found = ToolList("x")
     found.add(_tools(4, "d" * (MAX_LIST_BYTES // 2 - 100)))
     assert [*found.tools] == ["t0", "t1"]

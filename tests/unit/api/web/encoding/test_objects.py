@@ -1,4 +1,4 @@
-"""What is no object in a request in JSON."""
+"""Values that are no objects in a request in JSON."""
 
 import pytest
 

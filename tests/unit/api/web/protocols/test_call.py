@@ -49,11 +49,11 @@ class Staying:
 
 
 class Answer:
-    """What a call makes, and is refused."""
+    """The answer that a call makes, and that is refused."""
 
 
 async def test_a_call_that_is_refused_leaves_nothing_for_the_garbage_collector() -> None:
-    """Of a hundred large answers that nobody reads, those that found no place would stay in memory."""
+    """Large answers that nobody reads would stay in memory if they found no place."""
     made = list[weakref.ref[Answer]]()
 
     async def call() -> None:

@@ -23,7 +23,7 @@ MAX_BYTES = 10_000
 
 
 class Answer(NamedTuple):
-    """What a client gets."""
+    """The answer that a client gets."""
 
     status: int
     headers: Mapping[str, str]

@@ -45,7 +45,7 @@ def test_tool_results_name_session_and_call() -> None:
     "text", ["null", " 1.50 ", "1e999", "9" * 5000, '"a"', "[]", '{"a": 1.0, "a": 2}', '{"b":\n[true]}', '"é\\u00e9"']
 )
 def test_json_output_is_kept_word_by_word(text: str) -> None:
-    """Of any kind; numbers keep their form, white space stays."""
+    """JSON of any kind is taken; numbers keep their form, white space stays."""
     assert tool_result_request(_result(output_json=text))[2] == NewToolResult(output=text)
 
 

@@ -135,7 +135,7 @@ def test_retry_after(headers: dict[str, str], expected: timedelta | None) -> Non
 
 
 def test_other_errors() -> None:
-    """What HTTP made of its errors stays as it is, also inside an SDK's; nonsense is a failed stream."""
+    """Errors that HTTP's reader made stay as they are, also inside an SDK's; nonsense is a failed stream."""
     cut, wrapped = domain.ProviderStreamCut("x"), RuntimeError("the SDK's")
     wrapped.__cause__ = cut
     assert (from_exception(cut), from_exception(wrapped)) == (cut, cut)
@@ -163,7 +163,7 @@ def test_a_changed_key_is_scrubbed_if_it_is_long_enough(key: str, told: str) -> 
 
 
 def test_a_text_of_any_size_is_cut_before_it_is_read() -> None:
-    """What is looked at does not grow with it."""
+    """The part that is looked at does not grow with it."""
     for body in ("sk-" * 10_000_000, {"message": ["x" * 10_000_000] * 10}, {"error": {"code": "4" * 10_000_000}}):
         error = from_stream(body, ("a secret of some length",))
         assert len(error.message) < 500 and len(str(error.metadata)) < 500

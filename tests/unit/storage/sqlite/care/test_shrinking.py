@@ -1,4 +1,4 @@
-"""What a compaction answers about a file that a server left behind."""
+"""Compaction of a file that a server left behind."""
 
 import shutil
 import sqlite3
@@ -11,7 +11,7 @@ from turnwire.storage.sqlite.care.shrinking import compact
 
 
 async def test_the_log_of_a_dead_server_counts(tmp_path: Path) -> None:
-    """What its log holds is part of the file before, and nothing of it is in the log afterwards."""
+    """The content of its log counts in the size before, and nothing of it is in the log afterwards."""
     left = tmp_path / "left"
     left.mkdir()
     async with opened_store(tmp_path) as opened:

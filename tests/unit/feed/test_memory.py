@@ -126,10 +126,7 @@ async def test_the_watchers_of_another_ring_wait_for_few() -> None:
 
 
 async def test_watches_of_sessions_that_are_left_end_and_later_ones_are_new() -> None:
-    """They end as at a stop, so that their clients go on elsewhere. One of all sessions would miss what comes there.
-
-    Others see nothing of it.
-    """
+    """They end as at a stop, and so does one of all sessions, which would miss what comes there; others go on."""
     feed = Feed(ProtoCodec(), max_watchers=4, tick=timedelta(hours=1))
     left, other, of_all = (feed.subscribe("default", session_id) for session_id in ("ses_1", "ses_2", None))
     feed.leave(lambda session_id: session_id == "ses_1")

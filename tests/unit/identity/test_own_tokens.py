@@ -1,19 +1,20 @@
 """Own tokens in a running server."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from tests.support.fakes.core import ManualClock
+from tests.support.fakes.domain_values import NOW
 from turnwire.domain.errors import StorageBusy, Unauthenticated
 from turnwire.domain.principal import Principal, Role
 from turnwire.identity.access_tokens import new_token, token_hash
 from turnwire.identity.own_tokens import OwnTokens
 from turnwire.ports.identity.token_book import TokenRecord
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
 EVE = Principal(tenant="acme", subject="eve", role=Role.READER)
 
 
@@ -23,7 +24,7 @@ def record(token: str, token_id: str = "tok_1", **changes: object) -> TokenRecor
         token_id=token_id,
         token_hash=token_hash(token),
         principal=EVE,
-        created_at=START,
+        created_at=NOW,
         expires_at=None,
         last_used_at=None,
         revoked_at=None,
@@ -61,25 +62,20 @@ class Book:
         """Nothing."""
 
 
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        """Returns the set time."""
-        return self.now
+async def loaded(*records: TokenRecord) -> tuple[Book, OwnTokens, ManualClock]:
+    """Returns tokens that have read a book."""
+    book, clock = Book(*records), ManualClock()
+    tokens = OwnTokens(book, clock)  # type: ignore[arg-type]
+    await tokens.load()
+    return book, tokens, clock
 
 
 async def test_tokens_come_and_go_with_the_book() -> None:
     """A new one is valid after the next look, a revoked one no longer; the log names both, not the tokens."""
     old, new = new_token(), new_token()
-    book = Book(record(old))
-    tokens = OwnTokens(book, Clock())  # type: ignore[arg-type]
-    await tokens.load()
+    book, tokens, _ = await loaded(record(old))
     assert tokens.principal(old) == EVE
-    book.records, book.stale = [record(old, revoked_at=START), record(new, "tok_2")], True
+    book.records, book.stale = [record(old, revoked_at=NOW), record(new, "tok_2")], True
     with capture_logs() as lines:
         await tokens.look()
     assert tokens.principal(new) == EVE
@@ -94,9 +90,8 @@ async def test_tokens_come_and_go_with_the_book() -> None:
 
 async def test_a_token_ends_at_its_time() -> None:
     """From that very moment on."""
-    token, clock = new_token(), Clock()
-    tokens = OwnTokens(Book(record(token, expires_at=START + timedelta(days=1))), clock)  # type: ignore[arg-type]
-    await tokens.load()
+    token = new_token()
+    _, tokens, clock = await loaded(record(token, expires_at=NOW + timedelta(days=1)))
     clock.now += timedelta(days=1, microseconds=-1)
     assert tokens.principal(token) == EVE
     clock.now += timedelta(microseconds=1)
@@ -107,9 +102,7 @@ async def test_a_token_ends_at_its_time() -> None:
 async def test_wrong_tokens_read_nothing() -> None:
     """Neither do right ones: all are in memory."""
     token = new_token()
-    book = Book(record(token))
-    tokens = OwnTokens(book, Clock())  # type: ignore[arg-type]
-    await tokens.load()
+    book, tokens, _ = await loaded(record(token))
     for wrong in (new_token(), token[:-1] + "!", "tw_", "tw_\ud800", "x" * 8000):
         with pytest.raises(Unauthenticated):
             tokens.principal(wrong)
@@ -119,25 +112,21 @@ async def test_wrong_tokens_read_nothing() -> None:
 
 async def test_the_last_use_is_stored_once_a_minute() -> None:
     """By the look, never by the call; what is left is stored at the end."""
-    token, clock = new_token(), Clock()
-    book = Book(record(token))
-    tokens = OwnTokens(book, clock)  # type: ignore[arg-type]
-    await tokens.load()
+    token = new_token()
+    book, tokens, clock = await loaded(record(token))
     for _ in range(200):
         tokens.principal(token)
         await tokens.look()
         clock.now += timedelta(seconds=1)
-    assert [use["tok_1"] - START for use in book.uses] == [timedelta(seconds=s) for s in (0, 60, 120, 180)]
+    assert [use["tok_1"] - NOW for use in book.uses] == [timedelta(seconds=s) for s in (0, 60, 120, 180)]
     await tokens.aclose()
-    assert book.uses[-1]["tok_1"] - START == timedelta(seconds=199)
+    assert book.uses[-1]["tok_1"] - NOW == timedelta(seconds=199)
 
 
 async def test_a_book_that_cannot_be_read_leaves_the_tokens_as_they_were() -> None:
     """The log has it once, until it works again."""
     token = new_token()
-    book = Book(record(token))
-    tokens = OwnTokens(book, Clock())  # type: ignore[arg-type]
-    await tokens.load()
+    book, tokens, _ = await loaded(record(token))
     book.trouble = StorageBusy("another process holds the database")
     with capture_logs() as lines:
         for _ in range(3):

@@ -35,8 +35,16 @@ class Memory:
     def _give_up(self) -> None:
         self.given_up += 1
 
-    async def check(self) -> None:
-        """Looks once, and waits for what that has begun."""
+    async def check(self, *resident: int) -> None:
+        """Looks once for each number of bytes that it has, and waits for what that has begun."""
+        for self.resident in resident:
+            await self._check()
+
+    async def again(self) -> None:
+        """Looks once more."""
+        await self.check(self.resident)
+
+    async def _check(self) -> None:
         self.monitor.check()
         if self.monitor._trimming is not None:
             await self.monitor._trimming
@@ -50,9 +58,7 @@ async def test_it_is_told_once_each_way(monkeypatch: pytest.MonkeyPatch) -> None
     """With room between the two, so that it does not change with each request."""
     memory = Memory(monkeypatch)
     with capture_logs() as lines:
-        for resident in (100, 699, 700, 1500, 670, 650, 649, 670, 699):
-            memory.resident = resident
-            await memory.check()
+        await memory.check(100, 699, 700, 1500, 670, 650, 649, 670, 699)
     assert memory.told == [True, False]
     assert (memory.critical_looks, memory.exhausted_looks) == (4, 1)
     assert memory.rooms == [600, 1, 0, -800, 30, 50, 51, 30, 1]
@@ -64,12 +70,10 @@ async def test_memory_is_exhausted_shortly_before_its_limit(monkeypatch: pytest.
     """For as long as it is, whether it has just become critical or not."""
     memory = Memory(monkeypatch)
     for resident, looks in ((949, 0), (950, 1), (2000, 2), (949, 2)):
-        memory.resident = resident
-        await memory.check()
+        await memory.check(resident)
         assert memory.exhausted_looks == looks
     memory = Memory(monkeypatch)
-    memory.resident = 950
-    await memory.check()
+    await memory.check(950)
     assert (memory.told, memory.exhausted_looks) == ([True], 1)
 
 
@@ -98,16 +102,14 @@ async def test_an_error_of_what_it_calls_ends_no_looks(monkeypatch: pytest.Monke
 async def test_what_the_allocator_keeps_is_asked_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once what was ended is free, before callers are refused for long, and not again and again."""
     memory = Memory(monkeypatch, kept=500)
-    memory.resident = 950
-    await memory.check()
+    await memory.check(950)
     assert (memory.told, memory.trims) == ([True], 0)
-    await memory.check()
+    await memory.again()
     assert (memory.told, memory.trims, memory.resident) == ([True], 1, 450)
-    await memory.check()
+    await memory.again()
     assert (memory.told, memory.trims) == ([True, False], 1)
-    memory.resident = 1600
-    await memory.check()
-    await memory.check()
+    await memory.check(1600)
+    await memory.again()
     assert (memory.told, memory.trims) == ([True, False, True], 1)
 
 
@@ -128,9 +130,7 @@ async def test_what_is_kept_is_given_up_as_long_as_memory_is_short(monkeypatch: 
     """Running turns keep more things; and where nothing new may begin, nothing else would drop them."""
     monkeypatch.setattr(memory_monitor, "TRIM_SECONDS", 0.0)
     memory = Memory(monkeypatch)
-    for resident in (100, 550, 950, 950, 850, 590, 550):
-        memory.resident = resident
-        await memory.check()
+    await memory.check(100, 550, 950, 950, 850, 590, 550)
     assert (memory.given_up, memory.told) == (2, [True, False])
 
 
@@ -138,13 +138,11 @@ async def test_what_is_kept_is_given_up_before_anybody_is_refused(monkeypatch: p
     """From six tenths on, and not again and again."""
     memory = Memory(monkeypatch, kept=100)
     for resident, given_up in ((599, 0), (600, 1), (690, 1)):
-        memory.resident = resident
-        await memory.check()
+        await memory.check(resident)
         assert memory.given_up == memory.trims == given_up
     assert memory.told == []
     monkeypatch.setattr(memory_monitor, "TRIM_SECONDS", 0.0)
-    memory.resident = 690
-    await memory.check()
+    await memory.check(690)
     assert (memory.given_up, memory.resident, memory.told) == (2, 590, [])
 
 
@@ -160,10 +158,10 @@ async def test_memory_that_cannot_be_read_is_not_enough(monkeypatch: pytest.Monk
     memory = Memory(monkeypatch)
     memory.resident, memory.is_readable_after_trim = 950, False
     for _ in range(3):
-        await memory.check()
+        await memory.again()
     assert (memory.told, memory.trims) == ([True], 1)
     memory.is_readable_after_trim, memory.resident = True, 640
-    await memory.check()
+    await memory.again()
     assert memory.told == [True, False]
 
 

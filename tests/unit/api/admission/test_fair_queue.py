@@ -46,9 +46,7 @@ def test_connections_of_a_network_have_no_more_turns_than_one_of_another() -> No
 
 @given(st.lists(st.tuples(st.sampled_from(("add", "take", "newest")), st.sampled_from(NAMES)), max_size=60))
 def test_a_queue_does_what_its_model_does(steps: list[tuple[str, str]]) -> None:
-    """Whatever is done, each item comes out once and in its turn; the newest of the largest goes when there are too
-    many.
-    """
+    """Each item comes out once and in its turn; the newest of the largest goes when there are too many."""
     queue, model = FairQueue[int](), QueueOracle()
     for number, (step, name) in enumerate(steps):
         if step == "add":

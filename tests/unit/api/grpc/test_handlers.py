@@ -98,11 +98,8 @@ async def test_a_refused_call_leaves_nothing_for_the_garbage_collector() -> None
     async def answers(*_: object) -> AsyncGenerator[bytes]:
         yield b""
 
-    handle = stream_behavior(
-        StreamingMethod("Watch", Role.READER, GetSessionRequest.FromString, answers),
-        Gate(KnownCallers({}), some_load()),
-    )
-    call = RefusedCall()
+    method, call = StreamingMethod("Watch", Role.READER, GetSessionRequest.FromString, answers), RefusedCall()
+    handle = stream_behavior(method, Gate(KnownCallers({}), some_load()))
     gone = weakref.ref(call)
     gc.disable()
     try:

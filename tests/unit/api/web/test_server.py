@@ -142,9 +142,7 @@ async def test_every_answer_has_its_date() -> None:
 
 
 def test_what_is_extended_of_uvicorn_is_there() -> None:
-    """When this fails, another version calls its protocol class in another way: look at all of `Http`, which bounds
-    connections and heads by it.
-    """
+    """When this fails, another version calls its protocol class in another way: look at all of `Http`."""
     assert uvicorn.__version__.startswith("0.54.")
     for name in ("connection_made", "data_received", "on_response_complete", "connection_lost"):
         assert callable(getattr(H11Protocol, name))

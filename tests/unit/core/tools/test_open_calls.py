@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from tests.support.fakes.domain_values import NOW, make_answer
+from tests.support.fakes.domain_values import NOW, make_answer, make_permission, make_question
 from turnwire.core.actor import Command, Decision, Now
 from turnwire.core.tools.calls import TRANSITIONS, PassTime
 from turnwire.core.tools.client_calls import CallLimits, ClaimCall, ReleaseLease, RenewLease, SubmitResult
@@ -17,14 +17,7 @@ from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall, KeepLogs, StartCall
 from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
-from turnwire.domain.conversation.questions import (
-    HeldQuestion,
-    LinkForm,
-    Question,
-    QuestionAction,
-    QuestionAnswer,
-    QuestionHold,
-)
+from turnwire.domain.conversation.questions import HeldQuestion, Question, QuestionAction, QuestionAnswer, QuestionHold
 from turnwire.domain.errors import DomainError
 from turnwire.ports.commit import Work
 from turnwire.ports.tools import QuestionRefused
@@ -35,35 +28,13 @@ LIMIT = timedelta(seconds=30)
 
 
 def _permission(index: int) -> PermissionRequest:
-    return PermissionRequest(
-        permission_id=f"per_{index}",
-        session_id="ses_1",
-        turn_id="trn_1",
-        message_id="msg_1",
-        part_index=index,
-        tool_call_id=f"prt_{index}",
-        tool=TOOLS[index % 2],
-        patterns=(TOOLS[index % 2],),
-        title="",
-        created_at=NOW,
-    )
+    tool, part_id = TOOLS[index % 2], f"prt_{index}"
+    return make_permission(f"per_{index}", part_index=index, tool_call_id=part_id, tool=tool, patterns=(tool,))
 
 
 def _question(index: int, number: int) -> Question:
-    return Question(
-        question_id=f"que_{number}",
-        session_id="ses_1",
-        turn_id="trn_1",
-        message_id="msg_1",
-        part_index=index,
-        tool_call_id=f"prt_{index}",
-        source="fs",
-        tool=TOOLS[1],
-        prompt="Which?",
-        form=LinkForm(url="https://example.com/"),
-        created_at=NOW,
-        expires_at=NOW + LIMIT,
-    )
+    ends = NOW + LIMIT
+    return make_question(f"que_{number}", part_index=index, tool_call_id=f"prt_{index}", expires_at=ends)
 
 
 def _calls() -> OpenCalls:
@@ -133,8 +104,7 @@ def test_the_table_of_transitions_is_what_is_decided() -> None:
     for seed in range(150):
         for calls, command, decision, now in _walk(seed):
             for index in range(4):
-                is_touched = _changed(calls, decision.state, index)
-                if is_touched:
+                if _changed(calls, decision.state, index):
                     seen.add((calls.phase(index, now), type(command), decision.state.phase(index, now)))
     listed = {
         (phase, command, after)

@@ -6,19 +6,13 @@ from datetime import timedelta
 import pytest
 
 from tests.support.fakes.core import FakeServerTools, FakeStore, make_environment, server_tool
-from tests.support.fakes.domain_values import NOW, make_answer, make_turn
+from tests.support.fakes.domain_values import make_answer, make_permission, make_turn
 from tests.support.fakes.turns import make_calls
 from turnwire.core.settings import PermissionRule
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import AnswerPermission, ask_permissions
 from turnwire.domain.conversation.messages import ToolStatus, ToolUse
-from turnwire.domain.conversation.permissions import (
-    PermissionAction,
-    PermissionAnswer,
-    PermissionChoice,
-    PermissionRequest,
-    matches_glob,
-)
+from turnwire.domain.conversation.permissions import PermissionAction, PermissionAnswer, PermissionChoice, matches_glob
 from turnwire.domain.errors import PermissionAlreadyAnswered
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import PutPermission
@@ -35,24 +29,18 @@ def _asking(
     calls = [ToolUse(name=name, input_json="{}", permission_id=f"per_{i}") for i, name in enumerate(names)]
     message = make_answer("msg_1", *calls)
     permissions = [
-        PermissionRequest(
-            permission_id=f"per_{index}",
-            session_id="ses_1",
-            turn_id="trn_1",
-            message_id="msg_1",
+        make_permission(
+            f"per_{index}",
             part_index=index,
-            tool_call_id=message.parts[index].part_id,
+            tool_call_id=f"prt_{index}",
             tool=name,
             patterns=(name,),
-            title=name,
-            created_at=NOW,
             metadata_json='{"arguments":{}}',
         )
         for index, name in enumerate(names)
     ]
-    environment = make_environment(
-        store, settings={"limits": Limits(client_tool_timeout_seconds=timeout.total_seconds())}, tools=tools
-    )
+    limits = Limits(client_tool_timeout_seconds=timeout.total_seconds())
+    environment = make_environment(store, settings={"limits": limits}, tools=tools)
     return make_calls(environment, make_turn(), message, CLIENT_TOOLS, permissions), tools
 
 
@@ -104,10 +92,8 @@ async def test_calls_beyond_the_limit_are_refused_at_once() -> None:
     assert [(request.tool, request.part_index) for request in asked] == [("one", 0), ("two", 2)]
     assert [bool(call.permission_id) for _, call in message.tool_calls()] == [True, False, True, False, False]
     why = "the call was not run: 2 calls of the answer wait for permission"
-    assert {index: (call.status, call.error) for index, call in beyond.items()} == {
-        3: (ToolStatus.ERROR, why),
-        4: (ToolStatus.ERROR, why),
-    }
+    refused = {index: (call.status, call.error) for index, call in beyond.items()}
+    assert refused == dict.fromkeys((3, 4), (ToolStatus.ERROR, why))
 
 
 async def test_calls_of_all_sessions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,11 +56,11 @@ class Stored(FakeStore):
                 self.sessions_by_id[commit.session_id] = change.session
 
 
-def _sessions(store: Stored) -> tuple[Sessions, Turns]:
-    environment = make_environment(store)
+def _sessions() -> tuple[Stored, Sessions, Turns]:
+    environment = make_environment(store := Stored())
     turns = Turns(environment)
     requests = NamedRequests(environment.store, environment.detached)
-    return Sessions(environment, turns, requests), turns
+    return store, Sessions(environment, turns, requests), turns
 
 
 def _title(sessions: Sessions, session_id: str, title: str) -> "asyncio.Task[bool]":
@@ -80,8 +80,7 @@ def test_a_change_of_settings_has_the_moment_of_its_commit() -> None:
 @pytest.mark.slow
 async def test_a_change_beside_a_message_tells_the_turn_that_runs() -> None:
     """Its event is decided behind the message: the view in it is of that moment."""
-    store = Stored()
-    sessions, turns = _sessions(store)
+    store, sessions, turns = _sessions()
     titled = _title(sessions, "ses_1", "a")
     await settled()
     sending = send(turns, "a")
@@ -100,8 +99,7 @@ async def test_a_change_beside_a_message_tells_the_turn_that_runs() -> None:
 @pytest.mark.slow
 async def test_the_event_of_an_archived_session_comes_behind_no_later_one() -> None:
     """The store adds it at the end of its commit, and the caller is told the place before it."""
-    store = Stored()
-    sessions, turns = _sessions(store)
+    store, sessions, turns = _sessions()
     first = asyncio.create_task(turns.change_idle("default", "ses_1", Work((PutSession(make_session()),))))
     archiving = await begun(sessions.mark_archived(BUILT_IN, "ses_1", NamedRequest(), is_archived=True))
     await store.answer_reads()
@@ -121,12 +119,10 @@ async def test_the_event_of_an_archived_session_comes_behind_no_later_one() -> N
 
 async def test_whoever_reads_keeps_the_owner() -> None:
     """Else a change that is read for by one owner, and made by another, would be lost."""
-    store = Stored()
-    sessions, turns = _sessions(store)
+    store, sessions, turns = _sessions()
     first = _title(sessions, "ses_1", "a")
     await settled()
-    other = turns.change_idle("default", "ses_1", Work((PutSession(make_session(title="b")),)))
-    changing = await begun(other)
+    changing = await begun(turns.change_idle("default", "ses_1", Work((PutSession(make_session(title="b")),))))
     with turns.held("default", "ses_1") as owner:
         store.futures[0].set_result(Committed(0, 1))
         await changing

@@ -1,44 +1,27 @@
 """Records as OpenAI's form, and back."""
 
 import json
-from datetime import UTC, datetime
 
-from msgspec.structs import replace
-
+from tests.support.fakes.domain_values import NOW, make_message, make_session
 from tests.support.fakes.foreign_archives import OPENAI, as_json, as_lines, records, written
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, Record, SessionEnd
 from turnwire.domain.conversation.messages import (
     Compaction,
     Content,
-    Message,
-    MessageStatus,
     MessageType,
-    Part,
     Reasoning,
     Text,
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import Session
-
-AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def _message(kind: MessageType, *contents: Content) -> Message:
-    parts = tuple(Part(part_id=f"p{index}", index=index, content=content) for index, content in enumerate(contents))
-    return Message(
-        message_id="m",
-        session_id="s",
-        type=kind,
-        status=MessageStatus.COMPLETE,
-        created_at=AT,
-        updated_at=AT,
-        parts=parts,
-    )
+def _archived(kind: MessageType, *contents: Content, hidden: bool = False, **fields: object) -> ArchivedMessage:
+    return ArchivedMessage(make_message("m", *contents, type=kind, session_id="s", **fields), hidden=hidden)
 
 
 def _lines(*middle: Record) -> list[dict[str, object]]:
-    begin = ArchivedSession(Session(session_id="s", created_at=AT, updated_at=AT))
+    begin = ArchivedSession(make_session("s"))
     text = written("openai", [begin, *middle, SessionEnd(len(middle))])
     return [json.loads(line) for line in text.splitlines()]
 
@@ -70,15 +53,15 @@ def test_what_the_form_cannot_carry_is_left_out() -> None:
     """Reasoning, host messages, what was taken back, summaries."""
     summary = Compaction(through_message_id="m", message_count=1, tokens_before=2, tokens_after=1)
     [line] = _lines(
-        ArchivedMessage(_message(MessageType.HOST, Text("joined"))),
-        ArchivedMessage(_message(MessageType.USER, Text("back")), hidden=True),
-        ArchivedMessage(replace(_message(MessageType.SYSTEM, Text("summary")), compaction=summary)),
-        ArchivedMessage(_message(MessageType.ASSISTANT, Reasoning("hm"))),
-        ArchivedMessage(_message(MessageType.ASSISTANT, Reasoning("hm"), Text("a"), Text("b"))),
+        _archived(MessageType.HOST, Text("joined")),
+        _archived(MessageType.USER, Text("back"), hidden=True),
+        _archived(MessageType.SYSTEM, Text("summary"), compaction=summary),
+        _archived(MessageType.ASSISTANT, Reasoning("hm")),
+        _archived(MessageType.ASSISTANT, Reasoning("hm"), Text("a"), Text("b")),
     )
     assert line == {
         "id": "s",
-        "created": int(AT.timestamp()),
+        "created": NOW.timestamp(),
         "messages": [{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
     }
 
@@ -86,7 +69,7 @@ def test_what_the_form_cannot_carry_is_left_out() -> None:
 def test_calls_are_followed_by_their_results() -> None:
     """In the order of the calls; an error is the output."""
     failed = ToolUse(name="look", call_id="c", input_json="{}", status=ToolStatus.ERROR, error="no")
-    [line] = _lines(ArchivedMessage(_message(MessageType.ASSISTANT, failed)))
+    [line] = _lines(_archived(MessageType.ASSISTANT, failed))
     assert line["messages"] == [
         {
             "role": "assistant",

@@ -1,19 +1,17 @@
 """Records as OpenCode's exports, and back."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
+from tests.support.fakes.domain_values import make_message, make_part, make_session
 from tests.support.fakes.foreign_archives import OPENAI, OPENCODE, as_json, as_lines, records, sessions_of, written
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, SessionEnd
 from turnwire.domain.conversation.messages import (
     Content,
     Failure,
     Message,
-    MessageStatus,
     MessageType,
     Part,
     ProviderContent,
@@ -22,26 +20,16 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import Session
 
-AT = datetime(2026, 1, 1, tzinfo=UTC)
+BEGIN = ArchivedSession(make_session("s"))
 
 
-def _message(kind: MessageType, *contents: Content) -> Message:
-    return Message(
-        message_id="m",
-        session_id="s",
-        type=kind,
-        status=MessageStatus.COMPLETE,
-        created_at=AT,
-        updated_at=AT,
-        parts=tuple(Part(part_id=f"p{index}", index=index, content=content) for index, content in enumerate(contents)),
-    )
+def _message(kind: MessageType, *contents: Content | Part, **fields: object) -> Message:
+    return make_message("m", *contents, type=kind, session_id="s", **fields)
 
 
 def _written(*messages: Message) -> Any:
-    begin = ArchivedSession(Session(session_id="s", created_at=AT, updated_at=AT))
-    return json.loads(written("opencode", [begin, *map(ArchivedMessage, messages), SessionEnd(len(messages))]))
+    return json.loads(written("opencode", [BEGIN, *map(ArchivedMessage, messages), SessionEnd(len(messages))]))
 
 
 def test_what_is_written_reads_the_same() -> None:
@@ -52,7 +40,9 @@ def test_what_is_written_reads_the_same() -> None:
 
 def test_one_session_is_one_document() -> None:
     """With all that OpenCode asks for, and ids of its form."""
-    value = _written(_message(MessageType.USER, Text("x")), _message(MessageType.ASSISTANT, Text("y")))
+    value = _written(
+        _message(MessageType.USER, make_part(0, Text("x"), part_id="p0")), _message(MessageType.ASSISTANT, Text("y"))
+    )
     assert value["info"]["id"] == "ses_s"
     assert value["info"].keys() >= {"id", "slug", "projectID", "directory", "title", "version", "time"}
     question, answer = value["messages"]
@@ -69,9 +59,8 @@ def test_one_session_is_one_document() -> None:
 
 def test_what_opencode_cannot_carry_is_left_out() -> None:
     """Other types of messages and what only a provider understands; a refusal is text, an error has its words."""
-    failed = replace(
-        _message(MessageType.ASSISTANT, ProviderContent("x"), Refusal("no")), failure=Failure("PROVIDER_ERROR", "down")
-    )
+    contents, failure = (ProviderContent("x"), Refusal("no")), Failure("PROVIDER_ERROR", "down")
+    failed = _message(MessageType.ASSISTANT, *contents, failure=failure)
     value = _written(_message(MessageType.HOST, Text("a")), _message(MessageType.SYSTEM, Text("b")), failed)
     [answer] = value["messages"]
     assert [part["text"] for part in answer["parts"]] == ["no"]
@@ -87,7 +76,7 @@ def test_arguments_are_objects() -> None:
         "input": {"input": "ls"},
         "error": "late",
         "metadata": {},
-        "time": {"start": 1_767_225_600_000, "end": 1_767_225_600_000},
+        "time": {"start": 1_767_323_045_678, "end": 1_767_323_045_678},
     }
 
 
@@ -97,8 +86,7 @@ def test_arguments_are_objects() -> None:
 def test_arguments_that_few_can_read_are_text(text: str) -> None:
     """A model may write anything; the archive is JSON that its reader takes."""
     use = ToolUse(name="run", call_id="c", input_json=text, status=ToolStatus.SUCCESS, output="", metadata_json=text)
-    begin = ArchivedSession(Session(session_id="s", created_at=AT, updated_at=AT))
-    archive = written("opencode", [begin, ArchivedMessage(_message(MessageType.ASSISTANT, use)), SessionEnd(1)])
+    archive = written("opencode", [BEGIN, ArchivedMessage(_message(MessageType.ASSISTANT, use)), SessionEnd(1)])
     [(_, [message])] = sessions_of(records("opencode", archive))
     [(_, call)] = message.tool_calls()
     assert json.loads(call.input_json) == {"input": text}

@@ -37,8 +37,7 @@ class Person:
 
 async def test_the_time_of_a_call_stands_still_while_a_person_is_asked() -> None:
     """However long that takes; what was used before counts."""
-    person = Person()
-    call = RunningCall(person)
+    call = RunningCall(person := Person())
 
     async def work() -> None:
         await _seconds(6)
@@ -59,8 +58,7 @@ async def test_the_time_of_a_call_stands_still_while_a_person_is_asked() -> None
 
 async def test_a_call_returns_what_it_says_within_its_time() -> None:
     """With the replies that it got."""
-    person = Person()
-    call = RunningCall(person)
+    call = RunningCall(person := Person())
     running = await begun(call.run(call.ask(QUESTION), 10.0, "call"))
     person.replies[0].set_result(REPLY)
     assert await running == REPLY
@@ -69,8 +67,7 @@ async def test_a_call_returns_what_it_says_within_its_time() -> None:
 
 async def test_the_end_of_a_call_withdraws_its_questions() -> None:
     """A question from another task is refused, and not cancelled; so is one after the end."""
-    person, ending = Person(), asyncio.Event()
-    call = RunningCall(person)
+    call, ending = RunningCall(person := Person()), asyncio.Event()
     running = asyncio.create_task(call.run(ending.wait(), 10.0, "call"))
     asking = await begun(call.ask(QUESTION))
     ending.set()
@@ -83,8 +80,7 @@ async def test_the_end_of_a_call_withdraws_its_questions() -> None:
 
 async def test_a_question_that_is_taken_back_lets_time_go_on() -> None:
     """The server cancels its own request; the call's time is limited again."""
-    person = Person()
-    call = RunningCall(person)
+    call = RunningCall(person := Person())
     running = asyncio.create_task(call.run(asyncio.Event().wait(), 10.0, "call"))
     asking = asyncio.create_task(call.ask(QUESTION))
     await elapse(timedelta(hours=1))
@@ -98,13 +94,11 @@ async def test_a_question_that_is_taken_back_lets_time_go_on() -> None:
 
 async def test_a_cancelled_call_ends_with_its_questions() -> None:
     """As at an abort."""
-    person = Person()
-    call = RunningCall(person)
+    call = RunningCall(person := Person())
     running = await begun(call.run(call.ask(QUESTION), 10.0, "call"))
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cancelled(running)
     await settled()
+    assert running.cancelled()
     assert (call.is_over, person.replies[0].cancelled()) == (True, True)
 
 

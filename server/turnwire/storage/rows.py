@@ -557,19 +557,9 @@ def is_of_turn(kind: str) -> bool:
 
 
 def kind_of(stored: Facts, session_id: str, at: datetime, subject: Message | Turn | None) -> e.DurableKind | None:
-    """Returns the kind of a stored event, with its subject as it is now.
+    """Returns the kind of a stored event with its subject, a message or a turn, as it is now.
 
-    Args:
-        stored: The event in the log.
-        session_id: The session.
-        at: The time of the event.
-        subject: The message or the turn; None when it was removed, or the event has none.
-
-    Returns:
-        None when nothing can be shown without the subject.
-
-    Raises:
-        ValueError: the log is damaged (`msgspec.DecodeError`).
+    Returns None when nothing can be shown without a subject that is gone. Raises ValueError: the log is damaged.
     """
     if (read := _WHOLE.get(stored.kind)) is not None:
         kind = read(stored.facts)

@@ -221,11 +221,7 @@ class CommitWriter:
     """Applies commits in transactions. Used on the writer's thread."""
 
     def __init__(self, codec: Codec, retained_events: int, is_watched: Watched = lambda *_: True) -> None:
-        """Args:
-        codec: Makes the frames.
-        retained_events: How many of its newest events a session keeps.
-        is_watched: Says which sessions need frames of their events at once.
-        """
+        """Takes what makes frames, how many events a session keeps, and which sessions need frames at once."""
         self._is_watched = is_watched
         self._codec = codec
         self._retained_events = retained_events
@@ -517,11 +513,7 @@ class _Unit:
             raise StaleVersion("the session has changed meanwhile", {"headSequence": str(head)})
 
     def _record_request(self, change: RecordRequest) -> None:
-        """Stores the answer to a request. A session that is being removed may still have an answer of that name.
-
-        Raises:
-            RequestIdReused: another server has carried out another request of that name at the same time.
-        """
+        """Stores the answer to a request. Raises RequestIdReused: another server has stored one of that name."""
         caller = change.principal
         key = (caller.tenant, caller.subject, change.request_id)
         if self.transaction.requests.head(key):
@@ -532,11 +524,7 @@ class _Unit:
         self.transaction.requests.change(key, True)
 
     def _put_asked(self, change: PutPermission | PutQuestion) -> None:
-        """Writes a permission request or a question.
-
-        Raises:
-            IdTaken: another session has one of its id.
-        """
+        """Writes a permission request or a question. Raises IdTaken: another session has one of its id."""
         transaction, session = self.transaction, self.session
         value: PermissionRequest | Question
         further: tuple[str | None, ...] = ()
@@ -766,11 +754,7 @@ class _Unit:
     # turns
 
     def _put_turn(self, change: PutTurn) -> None:
-        """Takes a turn, which is written once its events have numbers.
-
-        Raises:
-            IdTaken: another session has a turn of its id.
-        """
+        """Takes a turn, which is written once its events have numbers. Raises IdTaken: another session has it."""
         turn = change.turn
         if turn.turn_id in self.turns:
             self._write_turns()
@@ -828,11 +812,7 @@ class _Unit:
         self.transaction.forget()
 
     def _queue_changed(self, known: Iterable[QueueEntry]) -> QueueChanged:
-        """Counts a change of the queue, and returns its event, which lists the messages that wait now.
-
-        Args:
-            known: Entries whose policy need not be read.
-        """
+        """Counts a change of the queue, and returns its event. The policies of known entries are not read."""
         revision = self.session.queue_revision + 1
         self._put_head(queue_revision=revision)
         self.queue_revision = revision

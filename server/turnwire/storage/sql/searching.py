@@ -254,13 +254,10 @@ class _Finding:
                 yield entry, text if excerpt is None else excerpt
 
     def _best(self, found: Mapping[int, int]) -> list[int]:
-        """Returns the best entries, at most MAX_RANKED, the best first and of equal ones the newest.
+        """Returns the best of the hits that were found with their numbers of words, at most MAX_RANKED, the best first.
 
         The measure is BM25, in which the hits themselves show how rare a term is. That of FTS5 counts the rows of all
         tenants, so the order of one would change with what others store, and it reads every hit for each word.
-
-        Args:
-            found: The entries that are hits, with the number of their words.
         """
         if not found:
             return []

@@ -56,14 +56,7 @@ def put_behind(db: Database, source: int, target: int) -> None:
 def take_back(db: Database, session: int, first_message_id: str, sequence: int) -> Rewound:
     """Takes a message and all later ones back; "" the complete conversation, and what could begin it instead.
 
-    Args:
-        db: The writing connection.
-        session: The row of the session.
-        first_message_id: The first message.
-        sequence: Sequence of the event that reports it.
-
-    Raises:
-        MessageNotFound: the message is not part of the conversation.
+    `sequence` is that of the event that reports it. Raises MessageNotFound: it is not part of the conversation.
     """
     first = _find(db, session, first_message_id) if first_message_id else None
     if first is None and first_message_id:

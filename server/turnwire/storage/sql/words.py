@@ -55,18 +55,9 @@ class WordIndex:
     def replace(
         self, rows: Rows, tenant: str, session: int, message_row: int, message: Message, *, is_indexed: bool
     ) -> bool:
-        """Indexes the parts of a message, unless it waits or streams.
+        """Indexes the parts of a message, unless it waits or streams. Returns whether the index has any of it then.
 
-        Args:
-            rows: The rows that the transaction writes.
-            tenant: The owner of the session.
-            session: The number of the session.
-            message_row: The number of the message.
-            message: The message with all its parts.
-            is_indexed: Whether a part of it may be in the index: then it is stored as the index has it.
-
-        Returns:
-            Whether a part of it is in the index then.
+        A part of a message that `is_indexed` may be in the index; then the message is stored as the index has it.
         """
         known = self.take_out(rows, tenant, session, message_row, message) if is_indexed else set[int]()
         if message.status not in _FINAL:

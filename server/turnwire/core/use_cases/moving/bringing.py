@@ -98,13 +98,7 @@ class Bringing:
         reader: ArchiveReader,
         note_position: Callable[[int], None],
     ) -> None:
-        """Args:
-        environment: The ports.
-        principal: Whose sessions they will be.
-        request: What to bring.
-        reader: Reads the archive.
-        note_position: Called with how many bytes of the archive have been read.
-        """
+        """Takes the ports, whose sessions they will be, and a function to call with how many bytes were read."""
         self._environment = environment
         self._store = environment.store.of(principal.tenant)
         self._principal, self._request, self._reader = principal, request, reader
@@ -138,14 +132,7 @@ class Bringing:
             self._note_position(reading.position)
 
     async def _bring(self, reading: Reading, number: int, first: list[Item], candidate: int) -> Brought:
-        """Brings the session that begins in a batch, or what came since it was imported.
-
-        Args:
-            reading: Is behind the batch.
-            number: How many sessions come before.
-            first: The batch.
-            candidate: The first id to try for a session that is not here.
-        """
+        """Brings the session that begins in the first batch, or what came since it was imported."""
         await self._environment.store.removals()  # else ids of an attempt that failed would seem to be taken
         self._note_position(reading.position)
         session = next(one.session for one in first if isinstance(one, ArchivedSession))
@@ -196,12 +183,7 @@ class Bringing:
         return Brought(number=number, session=imported, problem=problem, is_incomplete=is_incomplete)
 
     async def _go_on(self, known: Identities, reading: Reading, first: list[Item], candidate: int) -> Continued:
-        """Adds what came since to a session that is here.
-
-        Raises:
-            _OfAnotherServer: this one may not write to it.
-            DomainError: what `Continuing.carry_out` raises.
-        """
+        """Adds what came since to a session that is here. Raises as `Continuing.carry_out`, and _OfAnotherServer."""
         self._begin(known.session_id, candidate)
         continuing = Continuing(
             self._environment,
@@ -244,11 +226,7 @@ class Bringing:
         self.session_id = session_id
 
     async def _store_as(self, identities: Identities, reading: Reading, batch: list[Item]) -> None:
-        """Stores a session under some ids.
-
-        Raises:
-            IdTaken: something else has one of the ids. Nothing of the session stays.
-        """
+        """Stores a session under some ids, or nothing of it. Raises IdTaken: something else has one of them."""
         archived = next(one.session for one in batch if isinstance(one, ArchivedSession))
         session = await asyncio.to_thread(self._allowed, identities.session(archived))
         in_parts, available, words = SessionInParts(self._environment, session), set[str](), ""

@@ -49,11 +49,7 @@ class SessionInParts:
     """One session while it is stored in parts. Used by one task; the session is invisible until it is published."""
 
     def __init__(self, environment: Environment, session: Session, *, joins: bool = False) -> None:
-        """Args:
-        environment: The ports.
-        session: The session as it is to be.
-        joins: Whether the session exists, and the parts are to join it.
-        """
+        """Takes the ports, the session as it is to be, and whether it exists and the parts are to join it."""
         self._environment = environment
         self._session = session
         own = session.session_id
@@ -84,29 +80,18 @@ class SessionInParts:
             await asyncio.shield(self._storing)
 
     def publish(self, messages: int, work: Work) -> "Future[Committed]":
-        """Makes the session visible, with further work in the same commit.
+        """Makes the session, with this number of messages, visible; further work in the same commit has its events.
 
-        Args:
-            messages: How many messages it has.
-            work: For instance its events.
-
-        Returns:
-            The store's own future, which must not be cancelled.
+        Returns the store's own future, which must not be cancelled.
         """
         publishing = self._commit(Work((PublishSession(messages, self._session.updated_at),)) + work + self._quotas)
         publishing.add_done_callback(self._give_up_unless_published)
         return publishing
 
     def join(self, messages: int, work: Work, updated_at: datetime) -> "Future[Committed]":
-        """Appends all parts to the conversation of the session that they join, with further work in the same commit.
+        """Appends all parts, with this number of messages, to their session, with further work in the same commit.
 
-        Args:
-            messages: How many messages were put.
-            work: For instance its events.
-            updated_at: When the session has changed last.
-
-        Returns:
-            The store's own future, which must not be cancelled.
+        Returns the store's own future, which must not be cancelled.
         """
         joining = self._environment.commit(
             self._session.tenant,

@@ -51,14 +51,7 @@ class ImportRun:
         progress: ImportProgress,
         shares: Shares,
     ) -> None:
-        """Args:
-        environment: The ports.
-        principal: Whose sessions they will be.
-        request: What to do.
-        reader: Reads the archive.
-        progress: Where to tell of it.
-        shares: Carries out the share of this server, where there are several.
-        """
+        """Takes the ports, whose sessions they will be, and what carries out the share of this server."""
         self._environment = environment
         self._principal = principal
         self._request = request

@@ -128,7 +128,7 @@ class PostgresStore(SqlStore):
             for _ in range(READERS):
                 connections.append(await another())
             keeper = PostgresKeeper() if settings.node is None else NodeKeeper()
-            store = await cls.begun(keeper, connections, another, settings, surroundings)
+            store = await cls(keeper, connections, another, settings, surroundings).begin()
             await connections[0].run(_begin)
         except BaseException:
             for connection in connections:

@@ -71,44 +71,19 @@ class Surroundings(NamedTuple):
 class SqlStore:
     """Implements `ports.store.Store`; see there for every method."""
 
-    def __init__(
-        self,
-        keeper: Keeper,
-        connections: Sequence[Connection[Database]],
-        housekeeping: Housekeeping,
-        reads: ReadDependencies,
-        writer: GroupWriter,
-        *,
-        removal: Removal,
-        uploads: SqlUploads,
-        timelines: Timelines,
-        token_key: bytes,
-    ) -> None:
-        """Use `open` of an engine's store."""
-        self._removal = removal
-        self._keeper = keeper
-        self._connections = connections  # the writing one first
-        self._writing = connections[0]
-        self._housekeeping = housekeeping
-        self._reading = reads.connection
-        self._reads = reads
-        self._writer = writer
-        self._timelines = timelines
-        self.uploads = uploads
-        self._token_key = token_key
-        self._closed = False
+    _timelines: Timelines
+    _token_key: bytes
 
-    @classmethod
-    async def begun(  # noqa: PLR0917 - the parts of an engine
-        cls,
+    def __init__(  # noqa: PLR0917 - the parts of an engine
+        self,
         keeper: Keeper,
         connections: Sequence[Connection[Database]],
         another: Callable[[], Awaitable[Connection[Database]]],
         settings: RetentionSettings,
         surroundings: Surroundings,
         steps: Sequence[Callable[[Database], bool]] = (),
-    ) -> Self:
-        """Begins to write to a database that has the newest schema.
+    ) -> None:
+        """Takes a database that has the newest schema, to which `begin` begins to write.
 
         Args:
             keeper: The keeper of the database.
@@ -118,11 +93,12 @@ class SqlStore:
             surroundings: The dependencies of the store.
             steps: Steps of housekeeping for this engine alone.
         """
-        writing, reading, long, searching = connections
-        codec = surroundings.codec
-        accounts, sessions = Accounts(await writing.run(stored_accounts)), SessionCache()
-        writer = GroupWriter(
-            writing,
+        self._keeper = keeper
+        self._connections = connections  # the writing one first
+        self._writing, self._reading, long, searching = connections
+        codec, accounts, sessions = surroundings.codec, Accounts(), SessionCache()
+        self._writer = writer = GroupWriter(
+            self._writing,
             keeper,
             CommitWriter(codec, settings.retained_events_per_session, surroundings.is_watched),
             sessions,
@@ -131,30 +107,26 @@ class SqlStore:
             on_loss=surroundings.on_loss,
             observer=surroundings.observer,
         )
-        await writer.start()
-        timelines = await writing.run(Timelines.begin, writer.published_position)
-        key = await writing.run(token_key)
-        removal = Removal(writer, reading)
+        self._removal = Removal(writer, self._reading)
         age = timedelta(days=settings.retained_events_days)
         retention = Retention(settings.retained_events_per_session, age, surroundings.clock)
         all_steps = (retention.step, *map(_uncounted, (renew_some, remove_some, *steps)))
-        housekeeping = Housekeeping(writer, (*(stored(writer, step) for step in all_steps), removal.step))
-        housekeeping.start()
-        uploads, searches = SqlUploads(writer, reading, housekeeping.wake), Searches(searching)
-        reads = ReadDependencies(
-            reading, long, writer, sessions, accounts, searches, codec, DisplayForms(codec), another
+        self._housekeeping = Housekeeping(writer, (*(stored(writer, step) for step in all_steps), self._removal.step))
+        self.uploads = SqlUploads(writer, self._reading, self._housekeeping.wake)
+        forms = DisplayForms(codec)
+        self._reads = ReadDependencies(
+            self._reading, long, writer, sessions, accounts, Searches(searching), codec, forms, another
         )
-        return cls(
-            keeper,
-            connections,
-            housekeeping,
-            reads,
-            writer,
-            removal=removal,
-            uploads=uploads,
-            timelines=timelines,
-            token_key=key,
-        )
+        self._closed = False
+
+    async def begin(self) -> Self:
+        """Begins to write. Returns the store."""
+        self._reads.accounts.add(await self._writing.run(stored_accounts))
+        await self._writer.start()
+        self._timelines = await self._writing.run(Timelines.begin, self._writer.published_position)
+        self._token_key = await self._writing.run(token_key)
+        self._housekeeping.start()
+        return self
 
     def commit(self, commit: Commit) -> Future[Committed]:
         """Stores one unit of work."""

@@ -119,7 +119,7 @@ class SqliteStore(SqlStore):
                 connections.append(await another())
             keeper.files.remember()
             steps = (cast(Callable[[Database], bool], shrink_some),)
-            return await cls.begun(keeper, connections, another, settings, surroundings, steps)
+            return await cls(keeper, connections, another, settings, surroundings, steps).begin()
         except BaseException:
             for connection in connections:
                 await connection.close()

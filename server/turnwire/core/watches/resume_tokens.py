@@ -60,9 +60,7 @@ class Seal:
         return (int.from_bytes(content) ^ int.from_bytes(stream)).to_bytes(len(content))  # a loop takes 2 µs
 
     def _stream(self, tag: bytes, start: int, size: int) -> bytes:
-        """Returns the bytes that encrypt a block. Those of the first one are the same as before longer
-        seals existed.
-        """
+        """Returns the bytes that encrypt a block."""
         block = start.to_bytes(4) if start else b""
         return hashlib.blake2b(tag + block, digest_size=size, key=self._key, person=b"content").digest()
 

@@ -28,6 +28,7 @@ from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage, Pu
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession
 from turnwire.storage.sql import messages as messages_of
+from turnwire.storage.sql import pages as pages_of
 from turnwire.storage.units import PRUNE_SLACK
 
 IDS = [f"msg_{i}" for i in range(5)] + ["msg_q0", "msg_q1"]
@@ -148,7 +149,7 @@ async def test_a_list_without_pages_has_the_newest_that_fit(opened: OpenedStore)
 
 async def test_pages_leave_out_what_is_for_the_provider(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer may bring 32 MiB of it, and no page shows it, or ends earlier for it."""
-    monkeypatch.setattr(messages_of, "MAX_PAGE_BYTES", 35_000)
+    monkeypatch.setattr(pages_of, "MAX_PAGE_BYTES", 35_000)
     await opened.store.commit(creating("ses_sealed"))
     for number in range(15):
         sealed = Part(part_id=f"prt_{number}", index=0, content=Reasoning("so"), provider_state="x" * 40_000)

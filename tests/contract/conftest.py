@@ -14,6 +14,7 @@ from turnwire.ports.identity.token_book import TokenBook
 from turnwire.ports.store import Publisher
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.storage.postgres.connection import opened
+from turnwire.storage.postgres.schema import migrate
 from turnwire.storage.postgres.store import PostgresSettings, PostgresStore
 from turnwire.storage.sql.accounts import wrong_stored_bytes, wrong_totals
 from turnwire.storage.sql.database import Database
@@ -27,9 +28,10 @@ OF_FILES = ("test_store_loss", "test_store_opening", "test_store_shrinking")
 class PostgresEngine(Engine):
     """A database for each folder."""
 
-    def __init__(self, server: PostgresServer) -> None:
-        """Takes the server."""
+    def __init__(self, server: PostgresServer, source: str) -> None:
+        """Takes the server, and the name of the database that others are copies of."""
         self._server = server
+        self._source = source
         self._urls = dict[Path, str]()
 
     async def open(
@@ -54,7 +56,7 @@ class PostgresEngine(Engine):
 
     def _url(self, folder: Path) -> str:
         if folder not in self._urls:
-            self._urls[folder] = self._server.new_database()
+            self._urls[folder] = self._server.new_database(self._source)
         return self._urls[folder]
 
 
@@ -69,8 +71,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("engine", engines, indirect=True)
 
 
+@pytest.fixture(scope="session")
+def migrated(postgres: PostgresServer) -> str:
+    """The name of a database with the newest schema: to copy it is half the work of making it."""
+    postgres.execute("postgres", "CREATE DATABASE migrated")
+    with closing(opened(postgres.url("migrated"), read_only=False)) as db:
+        migrate(db)
+    return "migrated"
+
+
 @pytest.fixture(autouse=True)
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chooses where stores of the test are."""
     if getattr(request, "param", "sqlite") == "postgres":
-        monkeypatch.setattr(opened_store, "ENGINE", PostgresEngine(request.getfixturevalue("postgres")))
+        monkeypatch.setattr(
+            opened_store, "ENGINE", PostgresEngine(*map(request.getfixturevalue, ("postgres", "migrated")))
+        )

@@ -94,13 +94,13 @@ class PostgresServer:
         """Returns the address of a database."""
         return f"postgresql://turnwire@/{database}?host={self.folder}"
 
-    def new_database(self) -> str:
-        """Makes an empty database and returns its address. It stays until some more have been made."""
+    def new_database(self, source: str = "template1") -> str:
+        """Copies a database, by default an empty one; the newest ones stay. Returns the address."""
         self._databases += 1
         name, old = (
             f"test_{os.getpid()}_{number}" for number in (self._databases, max(0, self._databases - KEPT_DATABASES))
         )
-        self.execute("postgres", f"CREATE DATABASE {name}")
+        self.execute("postgres", f"CREATE DATABASE {name} TEMPLATE {source}")
         self.execute("postgres", f"DROP DATABASE IF EXISTS {old} WITH (FORCE)")
         return self.url(name)
 

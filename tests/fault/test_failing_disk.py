@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
-from opencode.message.message_pb2 import AppendMessageRequest
+from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.transfer.transfer_pb2 import ExportSessionsRequest
 from tests.support.clients.conversation import ask, messages_of, refused, session_of, talk, text, turn_ended
@@ -357,4 +357,43 @@ async def test_a_start_on_a_failing_disk(disk: Disk, call: Call, error: str, is_
         assert not is_served, failed
         [line] = str(failed).splitlines()
         assert line.startswith("turnwire: cannot start: ")
+    await check_after(disk, ledger)
+
+
+@pytest.mark.parametrize(
+    ("script", "heals"),
+    [("/sleep 3600", True), ("/words 100\n/sleep 3600", True), ("/words 100\n/sleep 3600", False)],
+    ids=["not answered", "in mid-answer", "stopped while it is full"],
+)
+async def test_a_start_on_a_full_disk_with_a_turn_that_was_left(disk: Disk, script: str, heals: bool) -> None:
+    """What is stored can be read, and what waits stays; when there is room again, the turn ends or goes on."""
+    ledger = Ledger()
+    is_answered = script.startswith("/words")
+    async with server_process(disk.folder) as server, connect(server.address) as client:
+        session_id = await ledger.begin(client)
+        left = await client.messages.SendMessage(ask(script, session_id))
+        waiting = await client.messages.SendMessage(ask("after", session_id))
+        while is_answered and not (await messages_of(client, session_id))[1].parts:
+            await asyncio.sleep(0.01)
+        await server.kill()
+    for suffix in ("turnwire.db", "-wal"):
+        disk.fail(Call.WRITE, ERRORS["ENOSPC"], suffix=suffix)
+    async with disk.server(JSON_LINES) as server, connect(server.address) as client:
+        assert (await messages_of(client, session_id))[0].message_id == left.message_id
+        assert (await refused(client.messages.AppendMessage(note(session_id)))).reason == "STORAGE_FULL"
+        while is_answered and not lines(server, "turn_not_saved_yet"):
+            await asyncio.sleep(0.05)
+        if heals:
+            disk.heal()
+            if not is_answered:  # its model is asked again
+                abort = AbortSessionRequest(session_id=session_id, expected_turn_id=left.turn_id, keep_queue=True)
+                await client.messages.AbortSession(abort)
+            await turn_ended(client, left)
+            await turn_ended(client, waiting)
+        assert await server.terminate() == 0
+    disk.heal()
+    async with server_process(disk.folder) as server, connect(server.address) as client:
+        await turn_ended(client, left)
+        await turn_ended(client, waiting)
+        await server.kill()
     await check_after(disk, ledger)

@@ -5,6 +5,7 @@ was cut in the middle ends, because the parts of two attempts are never joined. 
 answer calls the model again.
 """
 
+import contextlib
 from collections.abc import Iterable
 from functools import partial
 
@@ -23,6 +24,7 @@ from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.errors import StorageFull
 from turnwire.ports.commit import NewEvent, PutTurn, Work
 from turnwire.ports.pages import Page
 from turnwire.ports.provider import Providers
@@ -94,17 +96,23 @@ RESTARTED = Ending(FinishReason.INTERRUPTED, Failure("SERVER_RESTARTED", "the se
 
 
 class Resumption(Struct, frozen=True):
-    """A turn of an earlier process that continues."""
+    """A turn of an earlier process that continues, or whose end the full disk did not take."""
 
     turn: Turn
     """The turn as stored, with this resumption counted."""
-    point: ResumePoint
+    point: ResumePoint | None
+    """None: it has to end."""
+    ending: Ending = RESTARTED
+    """How it ends."""
 
 
 async def resume_or_end(
     environment: Environment, turn: Turn, *, is_newest: bool, interrupted_by: str
 ) -> Resumption | None:
     """Resumes or ends a turn that was running when its process died, and stores which. Returns None when it ended.
+
+    On a full disk neither is stored, so that what is stored can be read. A resumption that is not counted counts with
+    the next step; an end that is not stored is left to the session.
 
     Args:
         environment: Ports and settings.
@@ -122,16 +130,21 @@ async def resume_or_end(
     point = resume_point(turn, stored, permissions, questions) if is_newest and not interrupted_by else None
     if point is None:
         interrupted = Ending(FinishReason.ABORTED, ended_by_message_id=interrupted_by)
-        work = await end_stored_turn(environment, turn, interrupted if interrupted_by else RESTARTED)
+        ending = interrupted if interrupted_by else RESTARTED
+        work = await end_stored_turn(environment, turn, ending)
         if is_newest:
             work += Work((), (NewEvent(SessionStatusChanged(False)),))
-        await environment.commit(turn.tenant, turn.session_id, work, now)
+        try:
+            await environment.commit(turn.tenant, turn.session_id, work, now)
+        except StorageFull:
+            return Resumption(turn, None, ending) if is_newest else None
         for ended in ended_turns(work):
             environment.observer.turn_ended(ended, None)
         return None
     attempts = turn.resumes if turn.steps == len(point.steps) else 0
     resumed = msgspec.structs.replace(turn, steps=len(point.steps), resumes=attempts + (not point.waits_for_calls))
-    await environment.commit(turn.tenant, turn.session_id, Work((PutTurn(resumed),)), now)
+    with contextlib.suppress(StorageFull):
+        await environment.commit(turn.tenant, turn.session_id, Work((PutTurn(resumed),)), now)
     if point.waits_for_calls:  # it fitted before the restart
         environment.waiting_calls.hold(turn.tenant, turn.turn_id, point.steps[-1])
     log.info("turn_resumed", session_id=turn.session_id, turn_id=turn.turn_id)

@@ -196,7 +196,7 @@ class Turns:
             queue = await self._queue(tenant, session_id, waiting)
             if (resumed := resumptions.get(session_id)) is not None:
                 owner = self._owner(tenant, session_id, Schedule(Asking(resumed.turn.header()), queue, True))
-                owner.resume(resumed.turn, resumed.point)
+                owner.resume(resumed)
             elif queue:
                 self._owner(tenant, session_id, Schedule(Between(""), queue)).start_next()
 

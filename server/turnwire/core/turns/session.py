@@ -17,7 +17,7 @@ from turnwire.core.ending import Ending, end_turn, ended_turns
 from turnwire.core.environment import Environment
 from turnwire.core.spans import note_turn_end, turn_span
 from turnwire.core.tools.calls import count_requests
-from turnwire.core.turns.recovery import ResumePoint, end_stored_turn
+from turnwire.core.turns.recovery import ResumePoint, Resumption, end_stored_turn
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import (
     Aborting,
@@ -186,10 +186,13 @@ class SessionTurns:
         """Whether nothing runs or waits, and no command is being carried out."""
         return self._task is None and not self._returning and not self.is_busy and self._actor.is_at_rest
 
-    def resume(self, turn: Turn, point: ResumePoint) -> None:
-        """Continues the running turn, of an earlier process, which already announced that the session runs."""
-        self.run = self._new_run(turn, point)
-        self._start_task()
+    def resume(self, left: Resumption) -> None:
+        """Continues or ends the running turn of an earlier process, which already announced that the session runs."""
+        if left.point is None:
+            self._task = asyncio.create_task(self._end_left(left.turn, left.ending), name="session turns")
+        else:
+            self.run = self._new_run(left.turn, left.point)
+            self._start_task()
 
     def start_next(self) -> None:
         """Starts the first waiting message of a session in which nothing runs."""
@@ -362,12 +365,17 @@ class SessionTurns:
                 except Exception as error:  # a bug in one turn must not block the queue
                     span.fail(error_type(error))
                     log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
-                    await self._end_unsaved(run)
+                    await self._end_unsaved(run.turn, UNSAVED)
             self._environment.waiting_calls.forget(run.turn.turn_id)
             if self._stopping.is_set():
                 break
         self._task = None
         self._forget_if_idle()
+
+    async def _end_left(self, turn: Turn, ending: Ending) -> None:
+        """Ends the running turn of an earlier process, then runs those that wait."""
+        await self._end_unsaved(turn, ending)
+        await self._run_turns()
 
     async def _run_turn(self, run: TurnRun, span: Span) -> None:
         end = await run.run(self._slots)
@@ -377,23 +385,22 @@ class SessionTurns:
                 note_turn_end(span, done.reply)
             return
         if not self._stopping.is_set():  # else the next start ends it
-            await self._end_unsaved(run)
+            await self._end_unsaved(run.turn, UNSAVED)
 
-    async def _end_unsaved(self, run: TurnRun) -> None:
+    async def _end_unsaved(self, turn: Turn, ending: Ending) -> None:
         """Ends a turn whose last messages cannot be stored, unless it has ended. Otherwise others would
         wait forever.
         """
-        if self.schedule.running(run.turn.turn_id) is None:
+        if self.schedule.running(turn.turn_id) is None:
             return
-        turn = run.turn
-        attempts = [end_turn(turn, (), UNSAVED, self._environment.clock())]
+        attempts = [end_turn(turn, (), ending, self._environment.clock())]
         try:
-            attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED))
+            attempts.insert(0, await end_stored_turn(self._environment, turn, ending))
         except Exception as error:  # end it without its messages; the next start closes them
             log.warning("turn_not_read", session_id=self._session_id, error=type(error).__name__)
         for work in attempts:
-            ending = EndTurn(turn.turn_id, lambda *_, work=work: work, is_stopping=False)
-            if await self._carry_out_surely(ending):
+            storing = EndTurn(turn.turn_id, lambda *_, work=work: work, is_stopping=False)
+            if await self._carry_out_surely(storing):
                 return
         await self.ask(GiveUpTurn(turn.turn_id))
 

@@ -33,13 +33,21 @@ AUDITED: Mapping[str, tuple[str, Callable[[Any], dict[str, str]]]] = {
 """Maps a method to its action and the facts of its request."""
 
 
-def record_call(principal: Principal, method: str, request: Any) -> None:
-    """Writes the lines of a call that succeeded: of an audited method, and of a request that names another tenant."""
+def record_call(principal: Principal, method: str, request: Any, *, is_known: bool = True) -> None:
+    """Writes the lines of a call: of an audited method, and of a request that names another tenant.
+
+    Args:
+        principal: Who called.
+        method: The full name of the method.
+        request: The request.
+        is_known: Whether the call succeeded; False when it ended before its outcome was known, as when its client left.
+    """
     if (other_tenant := getattr(request, "tenant", "")) not in ("", principal.tenant):
         record_other_tenant(principal, printable(other_tenant), method)
     if audited := AUDITED.get(method):
         action, facts = audited
-        _write(principal, action, session_id=printable(request.session_id), **facts(request))
+        outcome = {} if is_known else {"outcome": "unknown"}
+        _write(principal, action, session_id=printable(request.session_id), **facts(request), **outcome)
 
 
 def record_other_tenant(principal: Principal, other_tenant: str, method: str) -> None:

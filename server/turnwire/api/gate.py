@@ -31,6 +31,7 @@ from turnwire.domain.errors import (
     DomainError,
     InvalidRequest,
     LimitReached,
+    OutcomeUnknown,
     PermissionDenied,
     QuotaExceeded,
     TooManySignIns,
@@ -212,7 +213,11 @@ class Gate:
                 call.note_session(request)
                 del data
                 run = partial(finish, partial(method.run, principal, request))
-                answer = await self._answers.one(method.name, run, client, when_sent)
+                try:
+                    answer = await self._answers.one(method.name, run, client, when_sent)
+                except (asyncio.CancelledError, OutcomeUnknown):
+                    audit.record_call(principal, method.name, request, is_known=False)
+                    raise
             call.note_session(answer)
             audit.record_call(principal, method.name, request)
         if answer is None:

@@ -23,6 +23,7 @@ from opencode.message.message_pb2 import (
     StreamMessageRequest,
     StreamMessageResponse,
 )
+from opencode.tool.tool_pb2 import PermissionResponse
 from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.identity import FakeCaller, KnownCallers, sent, some_load
 from tests.support.fakes.loop import begun, cancelled, elapse, settled
@@ -31,7 +32,7 @@ from turnwire.api.admission.requests import COUNTED_BYTES, MEMORY_OF_BYTE, Calle
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, PROMPT_PER_SECOND
 from turnwire.api.services import STREAM_OPEN
-from turnwire.domain.errors import MessageNotFound, QuotaExceeded
+from turnwire.domain.errors import MessageNotFound, OutcomeUnknown, QuotaExceeded
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.telemetry.line_limit import LINES_A_SECOND, LineLimit
 
@@ -365,6 +366,19 @@ async def test_a_cancelled_call_is_logged() -> None:
         await cancelled(call)
     assert call.cancelled()
     assert [line["code"] for line in lines] == ["CANCELLED"]
+
+
+@pytest.mark.parametrize("failure", [None, OutcomeUnknown()], ids=["its caller left", "its node was lost"])
+async def test_an_audited_call_without_an_outcome_is_in_the_audit_log(failure: OutcomeUnknown | None) -> None:
+    """Else whoever leaves at once approves without a trace: what was begun is carried out."""
+    name = "opencode.tool.PermissionService.RespondToPermission"
+    method = one(Service(failure), PermissionResponse.FromString)._replace(name=name)
+    with capture_logs() as lines:
+        call = await begun(somebodys_gate().unary(method, sent(b""), CALLER))
+        await cancelled(call)
+    assert [(line["action"], line["outcome"]) for line in lines if line["event"] == "audit"] == [
+        ("permission_answered", "unknown")
+    ]
 
 
 async def test_a_session_id_that_is_not_printable_stays_out_of_the_log() -> None:

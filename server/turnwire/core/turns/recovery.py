@@ -103,7 +103,7 @@ class Resumption(Struct, frozen=True):
     point: ResumePoint | None
     """None: it has to end."""
     ending: Ending = RESTARTED
-    """How it ends."""
+    """The end that it has then."""
 
 
 async def resume_or_end(

@@ -3,16 +3,10 @@
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from tests.support.fakes.config_file import load
 from turnwire.config.configuration import Config
 from turnwire.config.reload import _SECTIONS, _TAKEN, reloaded
-
-
-@pytest.fixture(autouse=True)
-def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def test_every_field_takes_effect_or_needs_a_restart() -> None:

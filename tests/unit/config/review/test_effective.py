@@ -12,11 +12,6 @@ from turnwire.config.review.effective import Effective, effective_values
 from turnwire.config.review.toml import written_toml
 
 
-@pytest.fixture(autouse=True)
-def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def effective(
     text: str, environ: dict[str, str] | None = None, options: dict[str, str] | None = None
 ) -> tuple[Config, Effective]:

@@ -2,14 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
 from turnwire.config.review.problems import Review, review_config
-
-
-@pytest.fixture(autouse=True)
-def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def review(text: str, environ: dict[str, str] | None = None, options: dict[str, str] | None = None) -> Review:

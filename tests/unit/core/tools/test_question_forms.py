@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.fakes.domain_values import NOW
+from tests.support.fakes.domain_values import make_question
 from turnwire.core.tools.question_forms import MAX_CONTENT_BYTES, problem_of_content, problem_of_form, problem_of_url
-from turnwire.domain.conversation.questions import Question, SchemaForm
+from turnwire.domain.conversation.questions import SchemaForm
 
 FIELDS = [
     '{"type":"string","minLength":3,"maxLength":50,"format":"email","default":"a@b.c","title":"T","description":"D"}',
@@ -48,20 +48,7 @@ def test_a_form_is_an_object(schema: str) -> None:
 
 async def test_what_is_filled_in_has_a_size() -> None:
     """In bytes, up to the bound, inclusive; white space counts."""
-    question = Question(
-        question_id="q",
-        session_id="ses_1",
-        turn_id="trn_1",
-        message_id="msg_1",
-        part_index=0,
-        tool_call_id="prt_1",
-        source="ask",
-        tool="paint",
-        prompt="Which?",
-        form=SchemaForm('{"type":"object","properties":{"a":{"type":"string"}}}'),
-        created_at=NOW,
-        expires_at=NOW,
-    )
+    question = make_question(form=SchemaForm('{"type":"object","properties":{"a":{"type":"string"}}}'))
     content = '{"a":"é"}'
     content += " " * (MAX_CONTENT_BYTES - len(content.encode()))
     assert await problem_of_content(question, content) == ""

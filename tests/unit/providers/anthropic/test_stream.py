@@ -14,6 +14,7 @@ from turnwire.ports.provider import (
     ReasoningDelta,
     ResponseStarted,
     StepFinished,
+    StreamItem,
     TextDelta,
     ToolCallDelta,
     UsageReported,
@@ -21,12 +22,15 @@ from turnwire.ports.provider import (
 from turnwire.providers.anthropic.stream import AnthropicReader
 
 
+def _items(*events: object) -> list[StreamItem]:
+    return read(AnthropicReader({}, "m"), *events)
+
+
 def test_hosted_blocks_are_kept_whole() -> None:
     """A block of a tool that Anthropic runs is provider content, its input put together."""
     block = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     piece = {"type": "input_json_delta", "partial_json": '{"query":"x"}'}
-    items = read(
-        AnthropicReader({}, "m"),
+    items = _items(
         {"type": "content_block_start", "index": 0, "content_block": block},
         {"type": "content_block_delta", "index": 0, "delta": piece},
         {"type": "content_block_stop", "index": 0},
@@ -40,8 +44,7 @@ def test_hosted_blocks_are_kept_whole() -> None:
 def test_thinking_keeps_its_signature() -> None:
     """The signature is the state of the reasoning part; sealed thinking keeps its whole block, and has no text."""
     sealed = {"type": "redacted_thinking", "data": "AAA="}
-    items = read(
-        AnthropicReader({}, "m"),
+    items = _items(
         {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "s=="}},
         {"type": "content_block_stop", "index": 0},
@@ -62,8 +65,7 @@ def test_thinking_keeps_its_signature() -> None:
 def test_cumulative_usage_replaces() -> None:
     """The last usage counts, except for a prompt that only the start knew."""
     start = {"input_tokens": 10, "cache_read_input_tokens": 5, "output_tokens": 1}
-    items = read(
-        AnthropicReader({}, "m"),
+    items = _items(
         {"type": "message_start", "message": {"usage": start}},
         {"type": "message_delta", "delta": {}, "usage": {"input_tokens": 0, "output_tokens": 7}},
     )
@@ -75,8 +77,7 @@ def test_cumulative_usage_replaces() -> None:
 def test_input_in_the_start_of_a_block_keeps_its_text(text: str) -> None:
     """Calls that come whole have the arguments that the provider wrote."""
     block = f'{{"type":"tool_use","id":"c","name":"f","input":{text}}}'
-    items = read(
-        AnthropicReader({}, "m"),
+    items = _items(
         f'{{"type":"content_block_start","index":0,"content_block":{block}}}'.encode(),
         {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": ""}},
         {"type": "content_block_stop", "index": 0},
@@ -86,8 +87,7 @@ def test_input_in_the_start_of_a_block_keeps_its_text(text: str) -> None:
 
 def test_block_that_was_not_opened() -> None:
     """Text without the start of its block is text; other deltas without one are nothing."""
-    items = read(
-        AnthropicReader({}, "m"),
+    items = _items(
         {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "s"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "b"}},
@@ -97,8 +97,7 @@ def test_block_that_was_not_opened() -> None:
 
 def test_message_events_without_their_fields() -> None:
     """Null usage, unknown events and a bare message_delta do not break the stream."""
-    assert read(
-        AnthropicReader({}, "m"),
+    assert _items(
         {"type": "message_start", "message": {"usage": None}},
         {"type": "ping"},
         {"type": "vendor_event", "index": 3},
@@ -110,8 +109,7 @@ def test_message_events_without_their_fields() -> None:
 def test_answers_behind_the_end_of_one() -> None:
     """A body that goes on is read on: its blocks are further parts, its last end and usage count."""
     start = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "a"}}
-    items = read(
-        AnthropicReader({}, "m"),
+    items = _items(
         start,
         {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 1}},
         {"type": "message_stop"},
@@ -127,9 +125,7 @@ def test_answers_behind_the_end_of_one() -> None:
 def test_overloaded_in_the_middle() -> None:
     """An error event after HTTP 200 is recognised by its type."""
     with pytest.raises(ProviderUnavailable):
-        read(
-            AnthropicReader({}, "m"), {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-        )
+        _items({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
 
 
 @pytest.mark.parametrize(
@@ -148,4 +144,4 @@ def test_overloaded_in_the_middle() -> None:
 def test_stop_reasons(word: str, reason: FinishReason) -> None:
     """The provider's own word is kept beside ours."""
     ending = {"type": "message_delta", "delta": {"stop_reason": word}}
-    assert read(AnthropicReader({}, "m"), ending, {"type": "message_stop"})[-1] == StepFinished(reason, word)
+    assert _items(ending, {"type": "message_stop"})[-1] == StepFinished(reason, word)

@@ -120,7 +120,6 @@ class Watch:
     """One open WatchEvents call: reads batches, keeps the events, and folds them when there is a fold."""
 
     def __init__(self, call: Any, fold: SessionFold | None = None) -> None:
-        """Takes the running call."""
         self.call = call
         self.fold = fold
         self.events: list[SessionEvent] = []

@@ -90,7 +90,6 @@ class FixedClient:
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        """Takes an open channel."""
         self._channel = channel
 
     async def SendMessage(self, session_id: str, *texts: str, **fields: Any) -> Message:

@@ -17,7 +17,6 @@ class Pace:
     """A client that stores something again and again, and remembers how long that took at most."""
 
     def __init__(self, client: Client) -> None:
-        """Takes a connected client."""
         self._client = client
         self.longest_seconds = 0.0
         """From a request to its answer; of the last one, to the end of the connection."""

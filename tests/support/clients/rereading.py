@@ -11,7 +11,6 @@ class Reader:
     """Follows one session."""
 
     def __init__(self, client: Client, session_id: str) -> None:
-        """Takes the session."""
         self.client = client
         self.fold = SessionFold(session_id)
         self._is_behind = False  # the list is newer than what comes

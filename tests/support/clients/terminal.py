@@ -12,7 +12,6 @@ class Terminal:
     """One window of tmux with a program in it. Make it with `terminal`."""
 
     def __init__(self, socket: Path) -> None:
-        """Takes the socket of a tmux that has one window."""
         self._tmux = ["tmux", "-S", str(socket)]
 
     def _run(self, *command: str) -> str:

@@ -71,7 +71,6 @@ class Stream:
     """The envelopes of a stream of answers, as they come."""
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        """Takes an answer whose headers have come."""
         self.answer = answer
 
     async def __aiter__(self) -> AsyncIterator[Envelope]:

@@ -87,7 +87,6 @@ class Traffic:
     """Sessions that come and go. Use `end` for each of them, and `end_watch` at last."""
 
     def __init__(self, nodes: Nodes, tasks: asyncio.TaskGroup) -> None:
-        """Begins to watch all sessions."""
         self._nodes, self._tasks = nodes, tasks
         self._sessions: dict[str, Session] = {}
         self._working: dict[str, tuple[asyncio.Task[None], asyncio.Task[None]]] = {}

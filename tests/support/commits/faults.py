@@ -55,7 +55,6 @@ class Faults:
     """
 
     def __init__(self, server: Server) -> None:
-        """Takes a server that runs."""
         self._server = server
         assert server._store is not None
         self._writer = writer = server._store._writer

@@ -35,7 +35,6 @@ class Answers:
     """All scripts, and the answers that are held back now."""
 
     def __init__(self) -> None:
-        """Begins with no script."""
         self._numbers = itertools.count(1)
         self._scripts: dict[str, deque[Reply]] = {}
         self._held: list[Held] = []

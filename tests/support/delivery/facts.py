@@ -21,7 +21,6 @@ class Facts:
     """All durable events that any reader was told."""
 
     def __init__(self) -> None:
-        """Begins with none."""
         self._told: dict[tuple[str, int], bytes] = {}
         self._ends: dict[tuple[str, str], int] = {}
         self.kinds: Counter[str] = Counter()

@@ -72,7 +72,6 @@ class Ledger:
     """All that was promised, and the count of things that have happened."""
 
     def __init__(self) -> None:
-        """Begins with nothing."""
         self.now = 0
         self.named: list[Named] = []
         self.sessions: dict[str, Session] = {}

@@ -310,7 +310,6 @@ class AllReader(Reader):
     """Follows all sessions: no event of any session is missing or told twice."""
 
     def __init__(self, *arguments: Any, facts: Facts) -> None:
-        """Args: as for SessionReader."""
         super().__init__(*arguments)
         self.fold = Fold()
         self._facts = facts

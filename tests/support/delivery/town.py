@@ -44,7 +44,6 @@ class Town:
     """Use `start` and `close`; everything on one event loop."""
 
     def __init__(self, folder: Path) -> None:
-        """Takes an empty folder."""
         self.world = World(folder)
         self.ledger = Ledger()
         self.crowd = Crowd(self.world, self.ledger)

@@ -40,7 +40,6 @@ class World:
     """Use `start` and `close`; everything on one event loop."""
 
     def __init__(self, folder: Path) -> None:
-        """Takes an empty folder."""
         self._folder = folder
         self._channels = AsyncExitStack()
         self._server: ServerProcess | None = None

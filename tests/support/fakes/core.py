@@ -49,7 +49,6 @@ class ManualClock:
     """Time that moves only when it is told to."""
 
     def __init__(self) -> None:
-        """Begins at NOW."""
         self.now = NOW
 
     def __call__(self) -> datetime:
@@ -302,7 +301,6 @@ class FakeWriter:
     size_bytes = 0
 
     def __init__(self, prepare: Callable[[ProviderRequest], PreparedRequest]) -> None:
-        """Takes what prepares a request."""
         self._prepare = prepare
 
     def unwritten(self, request: ProviderRequest) -> Unwritten:
@@ -323,7 +321,6 @@ class FakeProvider:
     origin = ProviderOrigin("offline")
 
     def __init__(self, items: Sequence[StreamItem | Exception | None]) -> None:
-        """Takes the items of every call."""
         self._items = items
         self.requests: list[ProviderRequest] = []
         self.waiting = asyncio.Event()
@@ -390,7 +387,6 @@ class FakeServerTools:
     """Tools that answer when a test says so; an answer for each call, in order."""
 
     def __init__(self, *tools: ServerTool) -> None:
-        """Takes the tools."""
         self._tools = tools
         self.calls: list[tuple[str, str, Callable[[str], None], asyncio.Future[ToolOutcome | ToolPause]]] = []
         self.asks: list[Ask] = []
@@ -438,7 +434,6 @@ class RecordingFeed(Feed):
     """The live feed, with what was published kept in order."""
 
     def __init__(self, codec: Codec) -> None:
-        """Allows a hundred watchers."""
         super().__init__(codec, 100, TICK)
         self.published: list[Event] = []
 
@@ -452,7 +447,6 @@ class RecordingObserver(Observer):
     """Keeps what was reported, in order, as the name of the method with its arguments."""
 
     def __init__(self) -> None:
-        """Begins with nothing."""
         self.calls: list[tuple[str, str, str]] = []
         self.turns: list[tuple[str, Turn]] = []
         self.first_outputs: list[float | None] = []

@@ -11,7 +11,6 @@ class Following:
     """Makes one request after the other of a conversation that changes. Compares its messages as objects."""
 
     def __init__(self) -> None:
-        """Starts with no message."""
         self.assembly = Assembly()
         self._history: tuple[Message, ...] = ()
 

@@ -37,7 +37,6 @@ class FakeCaller:
         certificate: ClientCertificate | None = None,
         address: str = "192.0.2.1",
     ) -> None:
-        """Takes what it presents."""
         self.authorization = authorization
         self.tenant = tenant
         self._certificate = certificate

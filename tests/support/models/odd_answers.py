@@ -51,7 +51,6 @@ class Hold(asyncio.Event):
     """Holds an answer back, and tells when the answer has come so far."""
 
     def __init__(self, reached: Callable[[], None]) -> None:
-        """Takes who is told."""
         super().__init__()
         self._reached = reached
 

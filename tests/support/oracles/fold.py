@@ -258,7 +258,6 @@ class Fold:
     """State of a client that watches all sessions."""
 
     def __init__(self) -> None:
-        """Begins with nothing."""
         self.sessions: dict[str, SessionFold] = {}
         self.resyncs: list[int] = []
         """Why the client dropped all sessions, each time: numbers of ResyncReason."""

@@ -58,7 +58,6 @@ class Ledger:
     """The notes of some clients. `now` tells the moment, such as the length of the disk's record."""
 
     def __init__(self, now: Callable[[], int] = lambda: 0) -> None:
-        """Nothing was promised yet."""
         self._now = now
         self._sessions: list[_Session] = []
         self._uploads: list[_Upload] = []

@@ -9,7 +9,6 @@ class QueueOracle:
     """Does what `FairQueue` does."""
 
     def __init__(self) -> None:
-        """Begins empty."""
         self.items: list[tuple[str, int]] = []
         """In order of arrival."""
         self.networks: list[str] = []

@@ -38,7 +38,6 @@ class Authority:
     """Issues certificates for 127.0.0.1 and for clients."""
 
     def __init__(self, name: str) -> None:
-        """Makes its own certificate."""
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         constraints = x509.BasicConstraints(ca=True, path_length=None)
@@ -80,7 +79,6 @@ class IdentityProvider:
     """Signs web tokens with one key."""
 
     def __init__(self, key_id: str = "first") -> None:
-        """Makes the key."""
         self.key_id = key_id
         self.key = ec.generate_private_key(ec.SECP256R1())
 

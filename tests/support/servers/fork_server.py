@@ -39,7 +39,6 @@ class ForkServer:
     """The loop. It uses neither threads nor asyncio: each forked process begins inside it, and leaves it at once."""
 
     def __init__(self, control: socket.socket) -> None:
-        """Takes the socket on which the packets come."""
         self._control = control
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)

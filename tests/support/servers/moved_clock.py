@@ -27,7 +27,6 @@ class MovedClock:
     """By how much the time of day of a process is off."""
 
     def __init__(self, folder: Path) -> None:
-        """Begins with the right time."""
         self._file = folder / "clock"
         self.move(timedelta())
 

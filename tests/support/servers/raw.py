@@ -13,7 +13,6 @@ class RawServer:
     """Listens on a free port while its context is entered."""
 
     def __init__(self, talk: Talk) -> None:
-        """Takes what happens with each connection."""
         self._talk = talk
         self._server: asyncio.Server | None = None
         self._talks: set[asyncio.Task[None]] = set()

@@ -173,7 +173,6 @@ class Models:
     """Answers of the model server: well, broken or never, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
-        """Takes the seed."""
         self._rng = random.Random(seed)
 
     def reply(self, request: RecordedRequest) -> ScriptedReply:

@@ -67,7 +67,6 @@ class Process:
     """A server process that says what it holds."""
 
     def __init__(self, folder: Path, process: asyncio.subprocess.Process) -> None:
-        """Takes the server's folder and the process."""
         self._folder = folder
         self._process = process
         self._looks = 0

@@ -22,7 +22,6 @@ class Names:
     """Renames in the order in which things are first seen."""
 
     def __init__(self) -> None:
-        """Knows nothing yet."""
         self._known: dict[str, str] = {}
         self._counts: dict[str, int] = {}
 

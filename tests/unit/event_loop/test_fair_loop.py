@@ -24,7 +24,6 @@ class Ticking:
     """A clock on which each callback takes a quarter of a round."""
 
     def __init__(self) -> None:
-        """Starts at 0."""
         self.now = 0.0
 
     def perf_counter(self) -> float:

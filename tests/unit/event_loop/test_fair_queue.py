@@ -17,7 +17,6 @@ class Clock:
     """A clock that only moves when a callback works."""
 
     def __init__(self) -> None:
-        """Starts at 0."""
         self.now = 0.0
 
     def perf_counter(self) -> float:
@@ -29,7 +28,6 @@ class Callbacks:
     """A queue, and what has run."""
 
     def __init__(self, clock: Clock) -> None:
-        """Has no callbacks."""
         self.clock = clock
         self.told = list[str]()
         self.errors = list[tuple[Ready, BaseException]]()

@@ -11,7 +11,6 @@ class Tokens:
     """Checks each token, and remembers none."""
 
     def __init__(self) -> None:
-        """Has checked none."""
         self.asked_for = list[str]()
         """Whose wrong tokens are counted together, of each check."""
 

@@ -14,7 +14,6 @@ class Times:
     """A clock that is set, and one that is not."""
 
     def __init__(self) -> None:
-        """Begins at the start."""
         self.ahead = timedelta()
         self.gone = timedelta()
         self.clock = PatientClock(lambda: START + self.gone + self.ahead, 3 * DAY, self._elapsed)

@@ -150,7 +150,6 @@ class Unreachable(SpanExporter):
     """Fails, or hangs until it is shut down."""
 
     def __init__(self, *, hangs: bool = False) -> None:
-        """Takes what it does."""
         self._hangs = hangs
         self._shut_down = threading.Event()
         self.ended = threading.Event()

@@ -54,7 +54,6 @@ class Gated:
     """The server and what it knows."""
 
     def __init__(self, server: _Gated) -> None:
-        """Takes a running server."""
         self._gate = server.gate
         self.routes: Mapping[str, Route] = routes_of(server.services)
         self.paths = sorted(path for path in self.routes if "GlobalEvents" not in path)
@@ -132,7 +131,6 @@ class Kept:
     """The server of all runs, made anew now and then."""
 
     def __init__(self) -> None:
-        """Has none yet."""
         self._runs = 0
         self._stack = AsyncExitStack()
         self._gated: Gated | None = None

@@ -17,7 +17,6 @@ class Reading:
     """Requests that want slots."""
 
     def __init__(self, slots: ReadSlots) -> None:
-        """None has come."""
         self._slots = slots
         self.read: list[str] = []
         """Those that have had a slot, in their order."""

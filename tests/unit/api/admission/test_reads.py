@@ -60,7 +60,6 @@ class Incomplete:
     """Requests that are being read, and have not come."""
 
     def __init__(self, slots: int = 1_000) -> None:
-        """None has begun."""
         self.reads = with_slots(slots)
         self._come = asyncio.Event()
         self.received: list[str] = []

@@ -46,7 +46,6 @@ class Asked:
     """Requests that are carried out until the test says so."""
 
     def __init__(self) -> None:
-        """None is there."""
         self.requests = Requests(MAX_BYTES)
         self.begun: list[str] = []
         self._done: dict[str, asyncio.Event] = {}

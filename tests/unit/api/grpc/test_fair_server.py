@@ -39,7 +39,6 @@ class CountingServer(FairServer):
     """A server on which calls wait that are only counted; gRPC has not started it."""
 
     def __init__(self) -> None:
-        """Begins with all of them."""
         super().__init__(MANY, Refusals(), asyncio.get_running_loop(), None, (), (), (), None)
         self.gone = 0
         """Calls that were refused."""
@@ -66,7 +65,6 @@ class Call:
     """Tells when nobody refers to it any more."""
 
     def __init__(self, server: CountingServer) -> None:
-        """Takes what counts it."""
         self._count = server.count_one
 
     def __del__(self) -> None:

@@ -14,7 +14,6 @@ class Leases:
     """Leases that stay until the test says so."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Nobody has any."""
         self.shared = SharedBytes("MAX_BYTES", max_bytes, "too many")
         self.end = asyncio.Event()
         self.leases: list[ByteLease] = []

@@ -20,7 +20,6 @@ class Updates:
     """The conversation read anew at a place, and what comes behind it."""
 
     def __init__(self) -> None:
-        """Holds an answer without its text."""
         self.conversation = Conversation("s")
         answer = SessionMessage(message_id="m", type=MESSAGE_TYPE_ASSISTANT, turn_id="t")
         self.conversation.reset([answer], sequence=1, resume_token="")

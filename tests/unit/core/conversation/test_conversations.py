@@ -134,7 +134,6 @@ class World:
     """Conversations of a store in which each session has a message of so many bytes."""
 
     def __init__(self, max_messages: int = 2) -> None:
-        """Takes how many conversations there is room for."""
         self.store = FakeStore(conversation=(ONE,))
         self.conversations = LiveConversations(self.store, max_messages * message_bytes(ONE))  # type: ignore[arg-type]
 

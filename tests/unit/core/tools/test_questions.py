@@ -32,7 +32,6 @@ class Asker:
     """The questions of two calls, and everything around them."""
 
     def __init__(self, *, automatic: bool = True) -> None:
-        """Begins with calls that ask nothing."""
         self.store = FakeStore(automatic=automatic)
         self.clock = ManualClock()
         limits = {"limits": Limits(question_timeout_seconds=60.0)}

@@ -39,7 +39,6 @@ class _SlowStore(FakeStore):
     """Looks for a session when it is told to, and finds none."""
 
     def __init__(self) -> None:
-        """Begins without being told."""
         super().__init__()
         self.may_go_on = asyncio.Event()
 

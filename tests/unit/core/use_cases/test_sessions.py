@@ -23,7 +23,6 @@ class Stored(FakeStore):
     """Sessions as they were stored last. A test decides when each read of one, and each commit, ends."""
 
     def __init__(self) -> None:
-        """Has two sessions."""
         super().__init__(automatic=False, sessions_by_id={one: make_session(one) for one in ("ses_1", "ses_2")})
         self.reads = list[asyncio.Future[None]]()
         self.followers.append(self._keep)

@@ -12,7 +12,6 @@ class NotedSpan(TracedSpan):
     """Remembers what was done with it."""
 
     def __init__(self) -> None:
-        """Starts."""
         self.done: list[object] = []
 
     def set(self, attributes: object) -> None:

@@ -39,7 +39,6 @@ class FullDisk(SqliteDatabase):
     """A copy of a file that takes no row any more."""
 
     def __init__(self, db: SqliteDatabase, code: int) -> None:
-        """Takes the file and what SQLite says of it."""
         super().__init__(":memory:", isolation_level=None)
         db.backup(self)
         self._code = code

@@ -27,7 +27,6 @@ class PagedClient:
     """Lists its tools in pages."""
 
     def __init__(self, *pages: int) -> None:
-        """Takes the number of tools on each page."""
         self._pages = pages
         self.asked: list[str | None] = []
 

@@ -26,7 +26,6 @@ class Person:
     """Answers when the test says so."""
 
     def __init__(self) -> None:
-        """Has not been asked."""
         self.replies: list[asyncio.Future[QuestionReply]] = []
 
     async def __call__(self, _: NewQuestion) -> QuestionReply:

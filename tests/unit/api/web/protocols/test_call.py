@@ -32,7 +32,6 @@ class Noting:
     """A gate that nothing reaches."""
 
     def __init__(self) -> None:
-        """None was refused."""
         self.codes = list[str]()
 
     def refused(self, code: str, _cause: str, _address: str) -> None:

@@ -180,7 +180,6 @@ async def test_callers_without_credentials_have_some_of_the_calls() -> None:
     await settled()
     assert [call.done() for call in calls] == [False, False, True, False, False, True]
     refused = calls[2].exception()
-    assert isinstance(refused, CallFailed)
     assert refused.status.code == code_pb2.RESOURCE_EXHAUSTED
     assert load.calls == 4
     assert await gate.unary(method, sent(b""), CALLER) == b""

@@ -37,7 +37,7 @@ def test_tokens_are_in_the_database_of_postgresql() -> None:
 def test_keys_come_over_https_or_from_this_machine(keys: str) -> None:
     """The URL is kept as it is."""
     config = load('[auth]\nmethods = ["jwt"]\n' + JWT.replace("jwks.json", keys))
-    assert config.auth.jwt is not None and config.auth.jwt.keys == keys
+    assert config.auth.jwt.keys == keys
 
 
 @pytest.mark.parametrize(

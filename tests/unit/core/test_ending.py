@@ -151,7 +151,6 @@ def test_an_unknown_price_is_never_counted_as_nothing(
         for i, (cost, usage) in enumerate(zip(costs, usages, strict=True))
     ]
     [_, change] = end_turn(make_turn(), steps, Ending(FinishReason.STOP), END).changes
-    assert isinstance(change, PutTurn)
     assert (change.turn.cost_pico_usd, change.turn.steps) == (total, len(costs))
     known = sum(cost or 0 for cost in costs) or None
     assert change.turn.known_cost_pico_usd == (known if total is None else None)
@@ -195,7 +194,6 @@ TURN = make_turn(tenant="acme", subject="ann")
 
 def _added(message: Message) -> Spending:
     [change] = spent_by_call(TURN, message, NOW).changes
-    assert isinstance(change, AddSpending)
     return change.spending
 
 

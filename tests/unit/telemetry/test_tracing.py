@@ -57,7 +57,7 @@ def test_a_valid_place_is_continued(text: str) -> None:
     with tracer.start("call", parent=text) as span:
         assert span.trace_id == TRACE and span.traceparent.endswith("-01")
     [ended] = tracer.spans
-    assert ended.parent is not None and trace.format_span_id(ended.parent.span_id) == PARENT
+    assert trace.format_span_id(ended.parent.span_id) == PARENT
 
 
 @pytest.mark.parametrize(

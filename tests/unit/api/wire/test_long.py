@@ -9,7 +9,6 @@ from opencode.turn import turn_service_pb2
 from tests.support.fakes.domain_values import make_message, make_part
 from turnwire.api.wire.answers import messages
 from turnwire.api.wire.long import LONG_CHARACTERS, encoded, text_length, with_messages
-from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.conversation.messages import (
     Content,
     File,
@@ -57,7 +56,6 @@ def test_an_answer_with_a_long_message_is_made_later() -> None:
     """It tells about how large it will be; short ones are made at once."""
     long, short = make_message("msg_1", LONG), make_message("msg_2", "short")
     unmade = with_messages((long,), message_pb2.GetMessageResponse(), "message")
-    assert isinstance(unmade, Unmade)
     wanted = message_pb2.GetMessageResponse(message=messages.message(long))
     assert message_pb2.GetMessageResponse.FromString(unmade.make()) == wanted
     assert unmade.answer_bytes >= len(LONG.encode())
@@ -70,7 +68,6 @@ def test_lists_have_their_messages_in_order() -> None:
     found = (make_message("msg_1", "short"), make_message("msg_2", LONG), make_message("msg_3", "short"))
     wanted = turn_service_pb2.ListQueueResponse(messages=map(messages.message, found), revision=7)
     unmade = with_messages(found, turn_service_pb2.ListQueueResponse(revision=7))
-    assert isinstance(unmade, Unmade)
     assert turn_service_pb2.ListQueueResponse.FromString(unmade.make()) == wanted
     made = with_messages(found[:1], turn_service_pb2.ListQueueResponse(revision=7))
     assert made == turn_service_pb2.ListQueueResponse(messages=[messages.message(found[0])], revision=7)

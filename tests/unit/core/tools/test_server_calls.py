@@ -108,7 +108,7 @@ async def test_a_pause_with_a_question_that_cannot_be_asked_is_an_error_of_the_t
     await settling
     [(status, output, error)] = _results(calls.message)
     assert (status, output, len(tools.calls)) == (ToolStatus.ERROR, None, 1)
-    assert error is not None and error.startswith("the tool asked a question that cannot be asked: ")
+    assert error.startswith("the tool asked a question that cannot be asked: ")
 
 
 async def test_the_result_of_a_tool_that_ran_is_not_lost_on_a_full_disk() -> None:

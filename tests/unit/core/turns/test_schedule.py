@@ -113,16 +113,12 @@ def test_nothing_comes_before_a_turn_that_is_being_begun() -> None:
     assert schedule.active_turn_id == "trn_q1"
     schedule = _after("i1 s1", schedule)
     assert _names(schedule) == "q1 i1 s1 q2"
-    begun = _begin(schedule).state.phase
-    assert isinstance(begun, Running)
-    assert begun.stop == Ending(FinishReason.ABORTED, ended_by_message_id="msg_i1")
+    assert _begin(schedule).state.phase.stop == Ending(FinishReason.ABORTED, ended_by_message_id="msg_i1")
 
 
 def test_one_that_interrupts_ends_the_running_turn_once() -> None:
     """The first one counts."""
-    phase = _after("a i1 i2").phase
-    assert isinstance(phase, Running)
-    assert phase.stop == Ending(FinishReason.ABORTED, ended_by_message_id="msg_i1")
+    assert _after("a i1 i2").phase.stop == Ending(FinishReason.ABORTED, ended_by_message_id="msg_i1")
 
 
 def test_a_turn_begins_only_as_it_was_read() -> None:

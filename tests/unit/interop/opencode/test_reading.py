@@ -64,7 +64,7 @@ def test_calls_have_their_results() -> None:
     )  # fmt: skip
     assert (listed.status, listed.output) == (ToolStatus.SUCCESS, "a.py")
     assert listed.metadata_json == '{"title":"List","metadata":{"exit":0}}'
-    assert listed.finished_at is not None and listed.finished_at.timestamp() == 1_700_000_002.9
+    assert listed.finished_at.timestamp() == 1_700_000_002.9
     assert [file.mime for file in listed.files] == ["image/png"]
     assert (failed.status, failed.error) == (ToolStatus.ERROR, "no such file")
 

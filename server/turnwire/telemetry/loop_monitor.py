@@ -21,6 +21,13 @@ TICKS_OF_LIMIT = 4
 """Number of measurements within the time from which a stall is reported. A callback that begins between two
 measurements seems shorter than it is, by at most the time between them."""
 
+MAX_IDLE_TICK_SECONDS = 1.6
+"""Maximum interval while the loop does nothing: an idle server takes next to none of the processor. Work that holds the
+loop in its first moment after that seems shorter, or is not seen; whatever follows is."""
+
+IDLE_CPU_SECONDS = 0.002
+"""CPU time of the loop's thread between two measurements up to which it did nothing."""
+
 LOG_INTERVAL_SECONDS = 1.0
 """Minimum interval between two lines, and the length of a stall that is reported before it has ended."""
 
@@ -56,7 +63,8 @@ class LoopMonitor:
         """
         self._stuck_seconds = stuck_seconds
         self._on_delay = on_delay
-        self._tick_seconds = min(TICK_SECONDS, stuck_seconds / TICKS_OF_LIMIT) if stuck_seconds else TICK_SECONDS
+        self._busy_tick_seconds = min(TICK_SECONDS, stuck_seconds / TICKS_OF_LIMIT) if stuck_seconds else TICK_SECONDS
+        self._tick_seconds = self._busy_tick_seconds
         self._due = self._worked = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
@@ -91,12 +99,14 @@ class LoopMonitor:
         now = time.monotonic()
         delay = max(0.0, now - self._due)
         self._on_delay(delay)
+        worked = time.thread_time() - self._worked
+        is_idle = worked < IDLE_CPU_SECONDS and delay < self._busy_tick_seconds
+        self._tick_seconds = min(2 * self._tick_seconds, MAX_IDLE_TICK_SECONDS) if is_idle else self._busy_tick_seconds
         if self._stuck_seconds and delay >= self._stuck_seconds:
             self._stalls += 1
             if delay > self._longest.seconds:
                 seen_due, where = self._seen
-                worked = min(delay, time.thread_time() - self._worked)
-                self._longest = _Stall(delay, worked, where if seen_due == self._due else "")
+                self._longest = _Stall(delay, min(delay, worked), where if seen_due == self._due else "")
         self._write(now)
         self._plan()
 
@@ -117,7 +127,7 @@ class LoopMonitor:
     def _look(self, loop_thread: int) -> None:
         """Takes one stack of each stall. Reports one that lasts, once: the loop may never run again."""
         reported = 0.0
-        while not self._stopped.wait(self._stuck_seconds / 2):
+        while not self._stopped.wait(max(self._stuck_seconds / 2, self._due + self._stuck_seconds - time.monotonic())):
             due, now = self._due, time.monotonic()
             if now - due < self._stuck_seconds:
                 continue

@@ -124,7 +124,7 @@ class MemoryMonitor:
                 log.error("memory_not_checked", exc_info=error)
 
     def _is_nearly_critical(self) -> bool:
-        return not self.is_short and (self._read_bytes() or 0) >= self._max_bytes * HIGH_SHARE
+        return not self.is_short and self._resident >= self._max_bytes * HIGH_SHARE
 
     def _trim(self) -> None:
         now = asyncio.get_running_loop().time()

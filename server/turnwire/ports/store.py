@@ -11,6 +11,7 @@ Reads by the id of a session are reads of one tenant (`Store.of`): that of the c
 import os
 from asyncio import Future
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from enum import Enum
 from typing import Protocol, Self
@@ -29,7 +30,7 @@ from turnwire.domain.principal import Principal
 from turnwire.domain.searching.hits import Search, SearchPage
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.conversations import AlternativesOf, Conversation, StoredQuestion
-from turnwire.ports.moving.sessions import ArchivableStore
+from turnwire.ports.moving.sessions import SessionArchive, SessionNames
 from turnwire.ports.moving.uploads import UploadStore
 from turnwire.ports.pages import (
     AlternativesPage,
@@ -124,7 +125,7 @@ Publisher = Callable[[Sequence[StoredEvent]], None]
 """Called on the event loop with the events of commits that became durable, in commit order. Must not raise."""
 
 
-class TenantStore(ArchivableStore, Protocol):
+class TenantStore(Protocol):
     """Reads what one tenant has. A session of another tenant is not found, at the same cost as an unknown one.
 
     Every method may raise a `StorageError`; every read of one session raises `SessionNotFound`. Reads are safe to
@@ -137,6 +138,29 @@ class TenantStore(ArchivableStore, Protocol):
 
     async def cached_session(self, session_id: str) -> Session:
         """Like `session`, but cheap: it may come from memory, with an older head_sequence and updated_at."""
+        ...
+
+    async def session_ids(self) -> tuple[str, ...]:
+        """Returns the ids of all sessions in the order of their creation; ids of one moment are sorted."""
+        ...
+
+    async def known_sessions(self, session_ids: Sequence[str]) -> tuple[Session, ...]:
+        """Returns the tenant's sessions that have one of these ids."""
+        ...
+
+    async def stored_files(self, hashes: Sequence[str]) -> frozenset[str]:
+        """Returns those of the digests whose bytes the tenant has. Does not read the bytes."""
+        ...
+
+    async def is_taken(self, names: SessionNames) -> bool:
+        """Returns whether one of these ids belongs to something else, in any tenant.
+
+        A deleted session of the same tenant leaves its id free.
+        """
+        ...
+
+    def archive(self) -> AbstractAsyncContextManager[SessionArchive]:
+        """Returns a reader of whole sessions, separate from all other reads. Raises StorageError when it is entered."""
         ...
 
     async def sessions(self, page: Page, wanted: SessionFilter = ALL_SESSIONS) -> SessionPage:

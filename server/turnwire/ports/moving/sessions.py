@@ -1,13 +1,11 @@
 """The store's operations on whole sessions: reads them for archives, and finds the ids that are free for them."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from msgspec import Struct
 
 from turnwire.domain.archive.records import Record
-from turnwire.domain.conversation.sessions import Session
 
 
 class SessionNames(Struct, frozen=True):
@@ -40,30 +38,3 @@ class SessionArchive(Protocol):
             StorageError: it could not be read.
         """
         yield ()
-
-
-class ArchivableStore(Protocol):
-    """Whole sessions of one tenant; a part of `ports.store.TenantStore`."""
-
-    async def session_ids(self) -> tuple[str, ...]:
-        """Returns the ids of all sessions in the order of their creation; ids of one moment are sorted."""
-        ...
-
-    async def known_sessions(self, session_ids: Sequence[str]) -> tuple[Session, ...]:
-        """Returns the tenant's sessions that have one of these ids."""
-        ...
-
-    async def stored_files(self, hashes: Sequence[str]) -> frozenset[str]:
-        """Returns those of the digests whose bytes the tenant has. Does not read the bytes."""
-        ...
-
-    async def is_taken(self, names: SessionNames) -> bool:
-        """Returns whether one of these ids belongs to something else, in any tenant.
-
-        A deleted session of the same tenant leaves its id free.
-        """
-        ...
-
-    def archive(self) -> AbstractAsyncContextManager[SessionArchive]:
-        """Returns a reader of whole sessions, separate from all other reads. Raises StorageError when it is entered."""
-        ...

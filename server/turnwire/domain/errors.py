@@ -584,32 +584,23 @@ class AnswerTooLarge(DomainError):
 
     reason = "ANSWER_TOO_LARGE"
 
-    def __init__(self, actual_bytes: int, max_bytes: int) -> None:
-        """Takes the size of the entry and the limit, in bytes."""
-        super().__init__(
-            f"one entry of the list has {actual_bytes} bytes, at most {max_bytes} are allowed; request pages",
-            {
-                "maxBytes": str(max_bytes),
-                "actualBytes": str(actual_bytes),
-                **limit_facts("server.max_list_bytes", max_bytes),
-            },
-        )
+    text = "one entry of the list has {actual} bytes, at most {most} are allowed; request pages"
+
+    def __init__(self, actual_bytes: int, max_bytes: int, limit: str = "server.max_list_bytes") -> None:
+        """Takes the size, as far as it was counted, and the limit, in bytes, with its name."""
+        sizes = {"maxBytes": str(max_bytes), "actualBytes": str(actual_bytes)}
+        text = self.text.format(actual=actual_bytes, most=max_bytes, least=actual_bytes - 1)
+        super().__init__(text, {**sizes, **limit_facts(limit, max_bytes)})
 
 
 class ConversationTooLarge(AnswerTooLarge):
     """A conversation is larger than the memory limit for one; it can be neither sent to a model nor copied at once."""
 
+    text = "the conversation has more than {least} bytes, at most {most} can be read at once"
+
     def __init__(self, actual_bytes: int, max_bytes: int, limit: str = "MAX_CONVERSATION_BYTES") -> None:
-        """Takes the size of the conversation, as far as it was counted, and the limit, in bytes, with its name."""
-        DomainError.__init__(
-            self,
-            f"the conversation has more than {actual_bytes - 1} bytes, at most {max_bytes} can be read at once",
-            {
-                "maxBytes": str(max_bytes),
-                "actualBytes": str(actual_bytes),
-                **limit_facts(limit, max_bytes),
-            },
-        )
+        """See `AnswerTooLarge`."""
+        super().__init__(actual_bytes, max_bytes, limit)
 
 
 class ProviderError(DomainError):

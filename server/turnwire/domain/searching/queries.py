@@ -38,7 +38,7 @@ class Term(Struct, frozen=True):
         for index, begin in enumerate(text):
             if begin.text != first and (others or not self.is_prefix or not begin.text.startswith(first)):
                 continue
-            if others and not self._follows(text, index, others):
+            if others and not self._is_rest([word.text for word in text[index + 1 : index + 1 + len(others)]], others):
                 continue
             last = text[index + len(others)]
             is_exact = last.end - last.start == len(last.text)
@@ -54,16 +54,12 @@ class Term(Struct, frozen=True):
         found, at = 0, -1
         for _ in range(text.count(first)):
             at = text.index(first, at + 1)
-            behind = text[at + 1 : at + 1 + len(others)]
-            if self.is_prefix and len(behind) == len(others) and behind[-1].startswith(others[-1]):
-                behind[-1] = others[-1]
-            found += behind == others
+            found += self._is_rest(text[at + 1 : at + 1 + len(others)], others)
         return found
 
-    def _follows(self, text: list[Word], index: int, others: list[str]) -> bool:
-        behind = [word.text for word in text[index + 1 : index + 1 + len(others)]]
+    def _is_rest(self, behind: list[str], others: list[str]) -> bool:
         if self.is_prefix and len(behind) == len(others) and behind[-1].startswith(others[-1]):
-            behind[-1] = others[-1]
+            return behind[:-1] == others[:-1]
         return behind == others
 
 

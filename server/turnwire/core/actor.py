@@ -2,7 +2,8 @@
 
 A command is decided on the stored state, never on one that may still fail. While a commit is being stored, commands
 wait in the inbox; those that wait together are decided one after the other and stored in one commit. So nothing has to
-be undone: a commit that fails leaves the state as it was, and every caller gets the error.
+be undone: a commit that fails leaves the state as it was, and every caller gets the error. What stores nothing, such as
+the intention to stop a turn, is seen at once, and is gone with the process.
 """
 
 import asyncio
@@ -64,7 +65,7 @@ class Done(Struct, Generic[S], frozen=True):
     state: S
     """The state as the command left it."""
     has_changed: bool
-    """False when nothing was to be stored, because an earlier command had the same effect."""
+    """False when nothing was to be stored: an earlier command had the same effect, or this one is about memory only."""
     committed: Committed | None
     """The commit that stored it, or else the newest one before; None when this actor has stored nothing yet."""
     before_sequence: int = 0

@@ -65,7 +65,7 @@ class Running(Struct, frozen=True):
     turn: Turn
     """As it began; may be a header."""
     stop: Ending | None = None
-    """The reason to end the turn before it has finished; None when it continues."""
+    """The reason to end the turn before it has finished; None when it continues. Not stored: the end itself is."""
 
     @property
     def ended_message_id(self) -> str:

@@ -384,7 +384,7 @@ class SessionTurns:
             if done.reply is not None:
                 note_turn_end(span, done.reply)
             return
-        if not self._stopping.is_set():  # else the next start ends it
+        if not self._stopping.is_set():  # else the next start ends it, or goes on with it
             await self._end_unsaved(run.turn, UNSAVED)
 
     async def _end_unsaved(self, turn: Turn, ending: Ending) -> None:

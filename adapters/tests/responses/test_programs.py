@@ -18,11 +18,12 @@ NODE_FOLDER = os.environ.get("TURNWIRE_TEST_NODE", "")
 with_node = pytest.mark.skipif(not NODE_FOLDER, reason="runs where TURNWIRE_TEST_NODE has the libraries for Node")
 
 
-async def run(*command: str | Path, environ: dict[str, str] | None = None) -> list[str]:
+async def run(*command: str | Path, environ: dict[str, str] | None = None, cwd: Path | None = None) -> list[str]:
     """Runs a program and returns its lines; fails with what it said when it fails."""
     process = await asyncio.create_subprocess_exec(
         *map(str, command),
         env={**os.environ, **(environ or {})},
+        cwd=cwd,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

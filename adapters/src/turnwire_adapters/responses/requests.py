@@ -42,6 +42,8 @@ SERVERS = "mcp_servers"
 """Under which a request's facts have the labels of the MCP servers that it names."""
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
 """Pairs of metadata, and the characters of each, as OpenAI has it."""
+MAX_NAME = 1024
+"""Characters of a sender's name, as the server has it, and of a key."""
 
 _FORMATS = {
     "text": RESPONSE_FORMAT_KIND_TEXT,
@@ -155,17 +157,20 @@ def read_create(body: Mapping[str, Any]) -> CreateRequest:
         raise unsupported("parallel_tool_calls", "can only be true.")
     if body.get("top_logprobs"):
         raise unsupported("top_logprobs", "can only be 0.")
-    conversation = body.get("conversation") or ""
+    conversation = body.get("conversation")
     if isinstance(body.get("conversation"), Mapping):
         conversation = _required(body["conversation"], "id", "conversation")
     truncation = _word(body, "truncation", ("auto", "disabled"))
     settings, facts = _settings(body)
-    sender = _text(body, "safety_identifier") or _text(body, "user")
+    names = {name: _text(body, name) for name in ("safety_identifier", "user", "prompt_cache_key")}
+    for name, text in names.items():
+        if len(text) > MAX_NAME:
+            raise wrong(name, f"has more than {MAX_NAME} characters")
     return CreateRequest(
         input=read_input(body.get("input"), "input"),
         settings=settings,
         facts=facts
-        | {name: body[name] for name in ("user", "safety_identifier", "prompt_cache_key") if body.get(name)}
+        | {name: text for name, text in names.items() if text}
         | {name: True for name in ("background", "conversation") if body.get(name)}
         | ({"service_tier": "default"} if body.get("service_tier") else {})
         | ({"truncation": truncation} if truncation else {})
@@ -177,7 +182,7 @@ def read_create(body: Mapping[str, Any]) -> CreateRequest:
         store=store,
         previous_response_id=_text(body, "previous_response_id"),
         conversation_id=_text({"conversation": conversation}, "conversation"),
-        sender=sender,
+        sender=names["safety_identifier"] or names["user"],
         keeps_all=truncation == "disabled",
         server_labels=facts.get(SERVERS, []),
     )

@@ -1,9 +1,11 @@
 """Sessions, turns and messages as short calls, all at one fixed moment."""
 
 import hashlib
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+import pytest
 
 from turnwire.domain.conversation.events import (
     DurableKind,
@@ -29,6 +31,7 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import Question, SchemaForm
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.domain.errors import InvalidRequest
 from turnwire.ports.commit import Change, Commit, FileChange, NewEvent, PutMessage, PutSession, RemoveSession
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -38,6 +41,13 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 def later(seconds: float) -> datetime:
     """Returns a moment after NOW."""
     return NOW + timedelta(seconds=seconds)
+
+
+def violations_of(function: Callable[..., object], *arguments: object, **keywords: object) -> list[tuple[str, str]]:
+    """Returns field and reason of all that makes a call refuse its request."""
+    with pytest.raises(InvalidRequest) as caught:
+        function(*arguments, **keywords)
+    return [(violation.field, violation.reason) for violation in caught.value.violations]
 
 
 def make_session(session_id: str = "ses_1", **fields: object) -> Session:

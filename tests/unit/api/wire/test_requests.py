@@ -1,7 +1,6 @@
 """Requests become inputs of the core; one answer names every field that is wrong."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 
@@ -23,6 +22,7 @@ from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn import turn_pb2
 from opencode.turn.turn_pb2 import GenerationOptions as Options
 from opencode.turn.turn_pb2 import ResponseFormat, ToolChoice
+from tests.support.fakes.domain_values import violations_of
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
@@ -43,7 +43,6 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.money import Usage
 from turnwire.ports.pages import Page
 
@@ -61,12 +60,6 @@ def _send(**fields: object) -> pb.SendMessageRequest:
 def _append(**fields: object) -> pb.AppendMessageRequest:
     defaults = {"session_id": "ses_1", "parts": [TEXT], "type": USER}
     return pb.AppendMessageRequest(**{**defaults, **fields})
-
-
-def _violations(function: Callable[..., object], *arguments: object, **keywords: object) -> list[tuple[str, str]]:
-    with pytest.raises(InvalidRequest) as caught:
-        function(*arguments, **keywords)
-    return [(violation.field, violation.reason) for violation in caught.value.violations]
 
 
 def test_a_bare_message_takes_every_default() -> None:
@@ -164,7 +157,7 @@ def test_a_full_message_keeps_every_field() -> None:
 )
 def test_a_wrong_field_of_a_message_is_named(fields: dict[str, object], violations: list[tuple[str, str]]) -> None:
     """By its path in the request, with a reason for programs."""
-    assert _violations(send_request, _send(**fields)) == violations
+    assert violations_of(send_request, _send(**fields)) == violations
 
 
 @pytest.mark.parametrize(
@@ -200,14 +193,14 @@ def test_a_wrong_field_of_a_message_is_named(fields: dict[str, object], violatio
 )
 def test_options_out_of_range_are_named(options: dict[str, object], field: str) -> None:
     """Not a number and infinity too."""
-    [(found, _)] = _violations(send_request, _send(options=Options(**options)))
+    [(found, _)] = violations_of(send_request, _send(options=Options(**options)))
     assert found == f"options.{field}"
 
 
 def test_all_wrong_fields_come_in_one_answer() -> None:
     """A client mends them at once."""
     request = pb.SendMessageRequest(busy_policy=9, request_id="x" * 200, options=Options(top_p=2))
-    fields = [field for field, _ in _violations(send_request, request)]
+    fields = [field for field, _ in violations_of(send_request, request)]
     assert fields == ["busy_policy", "parts", "request_id", "options.top_p"]
 
 
@@ -340,7 +333,7 @@ def test_a_wrong_field_of_an_appended_answer_is_named(
     request_: pb.AppendMessageRequest, violations: list[tuple[str, str]]
 ) -> None:
     """Content that only its provider understands is refused, and facts of answers where there is none."""
-    assert _violations(append_request, request_) == violations
+    assert violations_of(append_request, request_) == violations
 
 
 @pytest.mark.parametrize(
@@ -361,7 +354,7 @@ def test_a_wrong_field_of_an_appended_message_is_named(
     fields: dict[str, object], violations: list[tuple[str, str]]
 ) -> None:
     """Type, session, and parts that do not go with the type."""
-    assert _violations(append_request, _append(**fields)) == violations
+    assert violations_of(append_request, _append(**fields)) == violations
 
 
 def test_fingerprints_tell_contents_apart() -> None:
@@ -399,7 +392,7 @@ def test_contexts_are_explained_with_and_without_a_message() -> None:
     )
     settings = turn_pb2.TurnSettings(options=Options(top_p=2), tools=[ToolDefinition()])
     wrong = pb.ExplainContextRequest(parts=[Part()], settings=settings)
-    assert _violations(explain_request, wrong) == [
+    assert violations_of(explain_request, wrong) == [
         ("session_id", "REQUIRED"),
         ("parts[0]", "REQUIRED"),
         ("settings.options.top_p", "OUT_OF_RANGE"),
@@ -451,7 +444,7 @@ def test_watches_take_one_beginning() -> None:
 )
 def test_wrong_watches_are_named(request_: WatchEventsRequest, fields: list[str]) -> None:
     """A beginning that is none, and kinds that are not durable."""
-    assert [field for field, _ in _violations(watch_request, request_)] == fields
+    assert [field for field, _ in violations_of(watch_request, request_)] == fields
 
 
 def test_pages_are_whole_unless_a_size_is_given() -> None:
@@ -459,12 +452,12 @@ def test_pages_are_whole_unless_a_size_is_given() -> None:
     assert pages.page(0, "") == Page()
     assert pages.page(0, "t", default=100) == Page(size=100, token="t")
     assert pages.page(1000, "t", newest_first=True) == Page(size=1000, token="t", newest_first=True)
-    assert _violations(pages.page, 1001, "") == [("page_size", "TOO_LARGE")]
-    assert _violations(pages.page, 0, "t") == [("page_token", "INVALID")]
+    assert violations_of(pages.page, 1001, "") == [("page_size", "TOO_LARGE")]
+    assert violations_of(pages.page, 0, "t") == [("page_token", "INVALID")]
 
 
 def test_every_missing_id_is_named() -> None:
     """In the order of the request."""
     required_ids(session_id="s", message_id="m")
-    missing = _violations(required_ids, session_id="", message_id="")
+    missing = violations_of(required_ids, session_id="", message_id="")
     assert missing == [("session_id", "REQUIRED"), ("message_id", "REQUIRED")]

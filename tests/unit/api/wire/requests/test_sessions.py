@@ -1,7 +1,5 @@
 """Requests about sessions become inputs of the core; every wrong field is named."""
 
-from collections.abc import Callable
-
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
@@ -9,15 +7,9 @@ from opencode.model.model_pb2 import ModelName
 from opencode.session.session_pb2 import Budget, CreateSessionRequest, SessionSettings, UpdateSessionRequest
 from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn.turn_pb2 import GenerationOptions
+from tests.support.fakes.domain_values import violations_of
 from turnwire.api.wire.requests.sessions import create_session_request, update_session_request
 from turnwire.domain.conversation import sessions
-from turnwire.domain.errors import InvalidRequest
-
-
-def _violations(function: Callable[..., object], request: object) -> list[tuple[str, str]]:
-    with pytest.raises(InvalidRequest) as caught:
-        function(request)
-    return [(violation.field, violation.reason) for violation in caught.value.violations]
 
 
 def _update(settings: SessionSettings, *paths: str) -> UpdateSessionRequest:
@@ -31,7 +23,7 @@ def test_a_budget_is_a_number_that_every_client_can_read(tokens: int) -> None:
     change = update_session_request(_update(SessionSettings(budget=largest)))
     assert change.settings.budget == sessions.Budget(max_tokens=2**53 - 1, max_cost_pico_usd=2**63 - 1)
     request = _update(SessionSettings(budget=Budget(max_tokens=tokens)))
-    assert _violations(update_session_request, request) == [("settings.budget.max_tokens", "OUT_OF_RANGE")]
+    assert violations_of(update_session_request, request) == [("settings.budget.max_tokens", "OUT_OF_RANGE")]
 
 
 def test_wrong_settings_are_named() -> None:
@@ -62,11 +54,11 @@ def test_wrong_settings_are_named() -> None:
         ("settings.system", "TOO_LONG"),
         ("settings.options.top_p", "OUT_OF_RANGE"),
     }
-    assert set(_violations(update_session_request, _update(wrong))) == expected
-    assert set(_violations(create_session_request, CreateSessionRequest(settings=wrong))) == expected
+    assert set(violations_of(update_session_request, _update(wrong))) == expected
+    assert set(violations_of(create_session_request, CreateSessionRequest(settings=wrong))) == expected
     many = SessionSettings(labels={f"k{number}": "" for number in range(65)})
-    assert _violations(update_session_request, _update(many)) == [("settings.labels", "TOO_MANY")]
-    assert _violations(update_session_request, UpdateSessionRequest()) == [("session_id", "REQUIRED")]
+    assert violations_of(update_session_request, _update(many)) == [("settings.labels", "TOO_MANY")]
+    assert violations_of(update_session_request, UpdateSessionRequest()) == [("session_id", "REQUIRED")]
 
 
 def test_a_new_session_takes_the_title_of_either_place() -> None:
@@ -76,4 +68,4 @@ def test_a_new_session_takes_the_title_of_either_place() -> None:
     both = CreateSessionRequest(title="t", settings=SessionSettings(title="t", agent="a"))
     assert create_session_request(both).settings == sessions.SessionSettings(title="t", agent="a")
     differing = CreateSessionRequest(title="t", settings=SessionSettings(title="u"))
-    assert _violations(create_session_request, differing) == [("settings.title", "INVALID")]
+    assert violations_of(create_session_request, differing) == [("settings.title", "INVALID")]

@@ -1,6 +1,5 @@
 """Requests about tool calls and permissions become inputs of the core; every wrong field is named."""
 
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -8,11 +7,11 @@ from google.protobuf.duration_pb2 import Duration
 
 from opencode.tool.tool_pb2 import ClaimToolCallRequest, RenewToolCallRequest, SubmitToolResultRequest, ToolResultFile
 from opencode.tool.tool_pb2 import PermissionResponse as Response
+from tests.support.fakes.domain_values import violations_of
 from turnwire.api.wire.requests.tools import claim_request, permission_answer, renew_request, tool_result_request
 from turnwire.core.intake.requests import NewFile, NewToolResult
 from turnwire.domain.conversation.limits import DEFAULT_LEASE
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
-from turnwire.domain.errors import InvalidRequest
 
 URL = "data:text/plain;base64,QQ=="
 
@@ -21,18 +20,12 @@ def _result(**fields: object) -> SubmitToolResultRequest:
     return SubmitToolResultRequest(**{"session_id": "s", "tool_call_id": "c", **fields})
 
 
-def _violations(function: Callable[..., object], request: object) -> list[tuple[str, str]]:
-    with pytest.raises(InvalidRequest) as caught:
-        function(request)
-    return [(violation.field, violation.reason) for violation in caught.value.violations]
-
-
 def test_tool_results_name_session_and_call() -> None:
     """Both are needed; the output may be empty."""
     request = SubmitToolResultRequest(session_id="s", tool_call_id="c", output="", is_error=True, metadata_json="{}")
     assert tool_result_request(request) == ("s", "c", NewToolResult(output="", is_error=True, metadata_json="{}"))
     wrong = SubmitToolResultRequest(metadata_json="x", lease_id="l" * 65)
-    assert _violations(tool_result_request, wrong) == [
+    assert violations_of(tool_result_request, wrong) == [
         ("session_id", "REQUIRED"),
         ("tool_call_id", "REQUIRED"),
         ("output", "REQUIRED"),
@@ -52,7 +45,7 @@ def test_json_output_is_kept_word_by_word(text: str) -> None:
 @pytest.mark.parametrize("text", ["{", "nul", "NaN", "[1,]", "{'a': 1}", "1 2", "01", " ", "", "[" * 100_000])
 def test_output_that_is_no_json_is_refused(text: str) -> None:
     """However deep it is."""
-    assert _violations(tool_result_request, _result(output_json=text)) == [("output_json", "BAD_JSON")]
+    assert violations_of(tool_result_request, _result(output_json=text)) == [("output_json", "BAD_JSON")]
 
 
 def test_files_of_a_result_keep_their_order() -> None:
@@ -63,7 +56,7 @@ def test_files_of_a_result_keep_their_order() -> None:
         output="o", files=(NewFile(mime="a/b", filename="f", url=URL), *[NewFile(path="/p")] * 18, NewFile(data=b""))
     )
     too_many = _result(output="", files=[*files, ToolResultFile(path="/p")])
-    assert _violations(tool_result_request, too_many) == [("files", "TOO_MANY")]
+    assert violations_of(tool_result_request, too_many) == [("files", "TOO_MANY")]
 
 
 def test_a_wrong_file_of_a_result_is_named() -> None:
@@ -76,7 +69,7 @@ def test_a_wrong_file_of_a_result_is_named() -> None:
         ToolResultFile(url=URL, mime="x" * 256, filename="x" * 1025),
         ToolResultFile(path="x" * 4097),
     ]
-    assert _violations(tool_result_request, _result(output="", files=files)) == [
+    assert violations_of(tool_result_request, _result(output="", files=files)) == [
         ("files[1].url", "REQUIRED"),
         ("files[2].url", "REQUIRED"),
         ("files[3].url", "REQUIRED"),
@@ -107,7 +100,7 @@ def test_an_answer_to_a_permission_request_is_one_of_four_words() -> None:
     request = Response(session_id="s", permission_id="p", response="approve", reason="x" * 4096)
     assert permission_answer(request) == ("s", "p", PermissionAnswer(PermissionChoice.ONCE, "x" * 4096))
     wrong = Response(response="cancelled", reason="x" * 4097)
-    assert _violations(permission_answer, wrong) == [
+    assert violations_of(permission_answer, wrong) == [
         ("session_id", "REQUIRED"),
         ("permission_id", "REQUIRED"),
         ("response", "INVALID"),

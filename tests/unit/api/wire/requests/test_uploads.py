@@ -3,6 +3,7 @@
 import pytest
 
 from opencode.file.upload_pb2 import CreateUploadRequest, WriteUploadRequest
+from tests.support.fakes.domain_values import violations_of
 from turnwire.api.wire.requests.uploads import MAX_CHUNK_BYTES, create_upload_request, write_upload_request
 from turnwire.domain.conversation.limits import MAX_NUMBER
 from turnwire.domain.errors import InvalidRequest
@@ -27,12 +28,10 @@ def test_a_chunk_has_its_place() -> None:
 
 def test_every_wrong_field_is_named() -> None:
     """At once."""
-    with pytest.raises(InvalidRequest) as caught:
-        write_upload_request(WriteUploadRequest(offset=2**63, data=bytes(MAX_CHUNK_BYTES + 1)))
-    assert [violation.field for violation in caught.value.violations] == ["upload_id", "offset", "data"]
-    with pytest.raises(InvalidRequest) as caught:
-        create_upload_request(CreateUploadRequest(request_id="1" * 129, mime="m" * 256, filename="f" * 1025))
-    assert [violation.field for violation in caught.value.violations] == ["request_id", "mime", "filename"]
+    chunk = WriteUploadRequest(offset=2**63, data=bytes(MAX_CHUNK_BYTES + 1))
+    assert [field for field, _ in violations_of(write_upload_request, chunk)] == ["upload_id", "offset", "data"]
+    upload = CreateUploadRequest(request_id="1" * 129, mime="m" * 256, filename="f" * 1025)
+    assert [field for field, _ in violations_of(create_upload_request, upload)] == ["request_id", "mime", "filename"]
 
 
 def test_the_largest_values_are_right() -> None:

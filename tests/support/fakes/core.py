@@ -25,13 +25,12 @@ from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.conversation.turns import GenerationOptions, QueueEntry, Turn
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, ToolCallNotFound, TurnNotFound
 from turnwire.domain.money import Usage
-from turnwire.domain.principal import Principal
 from turnwire.feed.memory import Feed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutMessage, PutPermission, PutTurn
 from turnwire.ports.pages import Bounds, EventPage, Page, PermissionPage, PrunedSession, QueuePage
 from turnwire.ports.provider import PreparedRequest, ProviderOrigin, ProviderRequest, StreamItem, Unwritten
-from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, StoredRequest
+from turnwire.ports.store import Moment, Standing, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, Observer, ToolCallEnd
 from turnwire.ports.tools import (
     Ask,
@@ -79,10 +78,6 @@ class PlainCodec:
         """Returns text such as `@AbC;`."""
         return f"@{token};".encode()
 
-    def encode_display(self, message: Message) -> bytes:
-        """Returns the message's id."""
-        return f"{message.message_id};".encode()
-
 
 @dataclass
 class FakeStore:
@@ -91,7 +86,6 @@ class FakeStore:
     automatic: bool = True
     commits: list[Commit] = field(default_factory=list)
     futures: list[asyncio.Future[Committed]] = field(default_factory=list)
-    requests: dict[str, StoredRequest] = field(default_factory=dict)
     sessions_by_id: dict[str, Session] = field(default_factory=dict)
     conversation: tuple[Message, ...] = ()
     log: list[StoredEvent] = field(default_factory=list)
@@ -146,11 +140,6 @@ class FakeStore:
     def _tell_done(self, commit: Commit, future: asyncio.Future[Committed]) -> None:
         if not future.cancelled() and future.exception() is None:
             self._tell(commit, future.result())
-
-    async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
-        """Returns a remembered request."""
-        await asyncio.sleep(0)
-        return self.requests.get(request_id)
 
     async def cached_session(self, session_id: str) -> Session:
         """Returns a session."""
@@ -286,10 +275,6 @@ class FakeStore:
         page = await self.session_events("", after, kinds)
         pruned = tuple(lost for lost in self.pruned if lost.position > after)
         return msgspec.structs.replace(page, pruned=pruned, settled=self._head())
-
-    def own_files(self) -> frozenset[FileIdentity]:
-        """Returns none: it is in memory."""
-        return frozenset()
 
     def _head(self) -> int:
         return self.log[-1].event.sequence if self.log else self.earliest

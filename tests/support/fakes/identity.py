@@ -7,7 +7,6 @@ from turnwire.api.admission.overload import Overload
 from turnwire.domain.errors import Unauthenticated
 from turnwire.domain.limits import Limits
 from turnwire.domain.principal import ANONYMOUS, Principal, Role
-from turnwire.ports.identity.authenticator import ClientCertificate
 from turnwire.ports.identity.token_book import TokenRecord
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,16 +29,10 @@ class FakeCaller:
     """A caller that presents what the test hands in. Implements `ports.identity.authenticator.Caller`."""
 
     def __init__(
-        self,
-        authorization: str | None = None,
-        *,
-        tenant: str | None = None,
-        certificate: ClientCertificate | None = None,
-        address: str = "192.0.2.1",
+        self, authorization: str | None = None, *, tenant: str | None = None, address: str = "192.0.2.1"
     ) -> None:
         self.authorization = authorization
         self.tenant = tenant
-        self._certificate = certificate
         self._address = address
 
     metadata_bytes = 100
@@ -47,10 +40,6 @@ class FakeCaller:
     def connection(self) -> str:
         """Returns the address with a port."""
         return f"{self._address}:1"
-
-    def certificate(self) -> ClientCertificate | None:
-        """Returns the certificate."""
-        return self._certificate
 
     def address(self) -> str:
         """Returns the address."""
@@ -73,10 +62,6 @@ class KnownCallers:
         if caller.authorization not in self.principals:
             raise Unauthenticated("not known")
         return self.principals[caller.authorization]
-
-    async def verify(self, caller: FakeCaller) -> Principal:
-        """Is never needed: all that are right are known."""
-        raise NotImplementedError
 
 
 MAX_MESSAGE_BYTES = 2**24

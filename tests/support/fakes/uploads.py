@@ -76,11 +76,6 @@ class FakeUploads:
         self.uploads[upload_id] = msgspec.structs.replace(self.uploads[upload_id], **fields)
         return self._end(self.uploads[upload_id])
 
-    def remove(self, tenant: str, upload_id: str) -> "Future[None]":
-        """Removes an upload."""
-        del self.uploads[upload_id]
-        return self._end(None)
-
     def remove_expired(self, now: datetime) -> "Future[int]":
         """Returns what the test says."""
         self.looked_at.append(now)

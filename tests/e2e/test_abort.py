@@ -13,7 +13,7 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_USER,
     PART_STATUS_INTERRUPTED,
 )
-from opencode.message.message_pb2 import AbortSessionRequest, AbortSessionResponse, GetMessagesRequest
+from opencode.message.message_pb2 import AbortSessionResponse
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE
 from tests.support.clients.conversation import (
     FOREVER,
@@ -38,7 +38,7 @@ PARTIAL = "/rate 100\n/words 60000"
 
 async def abort(client: Client, session_id: str, **fields: object) -> AbortSessionResponse:
     """Aborts what runs in a session."""
-    return await client.messages.AbortSession(AbortSessionRequest(session_id=session_id, **fields))
+    return await client.messages.AbortSession(session_id=session_id, **fields)
 
 
 async def test_abort_keeps_the_text_so_far(client: Client) -> None:
@@ -196,7 +196,7 @@ async def test_reading_while_an_abort_is_written_changes_nothing(client: Client)
         aborting = asyncio.ensure_future(abort(client, accepted.session_id))
         await asyncio.sleep(number * 0.0002)  # varies the moment of the first read; nothing is waited for
         while not aborting.done():
-            await client.messages.GetMessages(GetMessagesRequest(session_id=accepted.session_id))
+            await client.messages.GetMessages(session_id=accepted.session_id)
         await talk(client, "again", accepted.session_id)
         return (await displayed(client, accepted.session_id))[1].status
 

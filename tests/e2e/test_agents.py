@@ -14,7 +14,7 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_SYSTEM,
 )
 from opencode.message.message_pb2 import AppendMessageRequest
-from opencode.session.session_pb2 import SessionSettings, UpdateSessionRequest
+from opencode.session.session_pb2 import SessionSettings
 from tests.support.clients.conversation import ask, displayed, messages_of, model, talk, text, tool, turn_ended
 from tests.support.models.scripts import API_OF_PATH, APIS, CHECKS, Say, answer, error
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
@@ -55,9 +55,7 @@ async def test_an_agent_has_prompt_model_tools_and_fallbacks_of_its_own(api: str
         tools = [tool("read"), tool("write")]
         accepted = await talk(client, "look", agent="review", tools=tools)
         session_id = accepted.session_id
-        await client.sessions.UpdateSession(
-            UpdateSessionRequest(session_id=session_id, settings=SessionSettings(agent="review"))
-        )
+        await client.sessions.UpdateSession(session_id=session_id, settings=SessionSettings(agent="review"))
         provider.enqueue(error(503, "overloaded_error"))
         await talk(client, "again", session_id, tools=tools)
         await talk(client, "and", session_id, model=model("other", "mine"), system="Be brief.")

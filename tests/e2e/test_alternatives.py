@@ -16,30 +16,19 @@ from opencode.message.message_pb2 import (
     DISPOSITION_DUPLICATE,
     DISPOSITION_QUEUED,
     DISPOSITION_STARTED,
-    AbortSessionRequest,
     AppendMessageRequest,
     ExplainContextRequest,
     GetMessageRequest,
-    ListMessagesRequest,
 )
 from opencode.search.search_pb2 import SearchMessagesRequest
-from opencode.session.session_pb2 import (
-    ClearSessionRequest,
-    ForkSessionRequest,
-    RestoreSessionRequest,
-    RevertSessionRequest,
-)
+from opencode.session.session_pb2 import RevertSessionRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_REJECT, BUSY_POLICY_STEER
 from opencode.turn.turn_service_pb2 import (
     EditQueuedMessageRequest,
     GetTurnRequest,
     ListAlternativesRequest,
-    ListQueueRequest,
     RegenerateMessageRequest,
-    RemoveQueuedMessageRequest,
     SelectAlternativeRequest,
-    StartTurnRequest,
-    WatchTurnRequest,
 )
 from tests.support.clients.conversation import (
     FOREVER,
@@ -75,9 +64,7 @@ async def regenerated(client: Client, session_id: str, message_id: str, words: s
 
 async def ended(client: Client, session_id: str, made: Any) -> None:
     """Waits for the end of a turn."""
-    watch = client.turns.WatchTurn(
-        WatchTurnRequest(session_id=session_id, turn_id=made.turn.turn_id, resume_token=made.resume_token)
-    )
+    watch = client.turns.WatchTurn(session_id=session_id, turn_id=made.turn.turn_id, resume_token=made.resume_token)
     async for _ in watch:
         pass
 
@@ -137,7 +124,7 @@ async def test_an_answer_is_given_again(client: Client) -> None:
     assert [message.message_id for message in found.messages] == [before[1].message_id, after[1].message_id]
     assert (found.selected_message_id, found.next_page_token) == (after[1].message_id, "")
     assert numbers(found.messages) == [(2, 0), (2, 1)]
-    turn = (await client.turns.GetTurn(GetTurnRequest(session_id=session_id, turn_id=made.turn.turn_id))).turn
+    turn = (await client.turns.GetTurn(session_id=session_id, turn_id=made.turn.turn_id)).turn
     assert (turn.replaces_turn_id, turn.user_message_id) == (before[0].turn_id, before[0].message_id)
 
 
@@ -149,7 +136,7 @@ async def test_an_old_answer_is_chosen_again(client: Client) -> None:
     await regenerated(client, session_id, before[0].message_id)
     newer = await messages_of(client, session_id)
     chosen = await select(client, session_id, before[1].message_id)
-    listed = await client.messages.ListMessages(ListMessagesRequest(session_id=session_id))
+    listed = await client.messages.ListMessages(session_id=session_id)
     assert listed.sequence == chosen.sequence + 1
     assert numbers(listed.messages) == [(0, 0), (2, 0), (0, 0), (0, 0)]
     for message, old in zip(listed.messages, before, strict=True):
@@ -158,9 +145,9 @@ async def test_an_old_answer_is_chosen_again(client: Client) -> None:
     assert await explained(client, session_id) == sent
     await select(client, session_id, newer[1].message_id)
     assert comparable(await messages_of(client, session_id)) == comparable(newer)
-    head = (await client.messages.ListMessages(ListMessagesRequest(session_id=session_id))).sequence
+    head = (await client.messages.ListMessages(session_id=session_id)).sequence
     assert (await select(client, session_id, newer[1].message_id)).sequence == head
-    assert (await client.messages.ListMessages(ListMessagesRequest(session_id=session_id))).sequence == head
+    assert (await client.messages.ListMessages(session_id=session_id)).sequence == head
 
 
 async def test_a_question_is_edited(client: Client) -> None:
@@ -207,15 +194,13 @@ async def test_a_regeneration_waits(client: Client) -> None:
     made = await regenerate(client, session_id, before[1].message_id, request_id="waits")
     assert (made.disposition, made.queue_position) == (DISPOSITION_QUEUED, 1)
     assert made.user_message_id == before[0].message_id != made.queued_message_id
-    queue = await client.turns.ListQueue(ListQueueRequest(session_id=session_id))
+    queue = await client.turns.ListQueue(session_id=session_id)
     assert [entry.message_id for entry in queue.entries] == [made.queued_message_id]
     assert [words_of(message) for message in queue.messages] == ["one"]
     again = await regenerate(client, session_id, before[1].message_id, request_id="waits")
     assert (again.disposition, again.queued_message_id) == (DISPOSITION_DUPLICATE, made.queued_message_id)
     assert (await refused(regenerate(client, session_id, made.queued_message_id))).reason == "TURN_EXISTS"
-    await client.messages.AbortSession(
-        AbortSessionRequest(session_id=session_id, expected_turn_id=running.turn_id, keep_queue=True)
-    )
+    await client.messages.AbortSession(session_id=session_id, expected_turn_id=running.turn_id, keep_queue=True)
     await ended(client, session_id, made)
     after = await messages_of(client, session_id)
     assert [message.message_id for message in after[:1]] == [before[0].message_id]
@@ -237,13 +222,11 @@ async def test_an_edited_question_waits_and_is_changed(client: Client) -> None:
     stand_in = await regenerate(client, session_id, answer.message_id)
     gone = await regenerate(client, session_id, answer.message_id)
     ids = {"session_id": session_id, "message_id": stand_in.queued_message_id}
-    await client.turns.EditQueuedMessage(EditQueuedMessageRequest(**ids, parts=[text("eins")]))
+    await client.turns.EditQueuedMessage(**ids, parts=[text("eins")])
     steer = EditQueuedMessageRequest(**ids, busy_policy=BUSY_POLICY_STEER)
     assert (await refused(client.turns.EditQueuedMessage(steer))).fields == ["busy_policy"]
-    await client.turns.RemoveQueuedMessage(
-        RemoveQueuedMessageRequest(session_id=session_id, message_id=gone.queued_message_id)
-    )
-    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id, keep_queue=True))
+    await client.turns.RemoveQueuedMessage(session_id=session_id, message_id=gone.queued_message_id)
+    await client.messages.AbortSession(session_id=session_id, keep_queue=True)
     await ended(client, session_id, stand_in)
     after = await messages_of(client, session_id)
     assert [words_of(message) for message in after] == ["eins", "eins"]
@@ -284,7 +267,7 @@ async def test_selecting_waits_for_nobody(client: Client) -> None:
     found = await refused(select(client, session_id, answer.message_id))
     assert (found.code, found.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "TURN_IN_PROGRESS")
     assert (await refused(alternatives(client, session_id, waiting.message_id))).reason == "MESSAGE_NOT_FOUND"
-    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+    await client.messages.AbortSession(session_id=session_id)
     other = (await talk(client, "other")).message_id
     note = await append(client, session_id, "for people", MESSAGE_TYPE_HOST)
     for message_id in (other, "msg_unknown"):
@@ -331,7 +314,7 @@ async def test_watchers_are_told(client: Client) -> None:
         assert comparable(fold.listed()) == comparable(await messages_of(client, session_id))
         await client.messages.SendMessage(ask(FOREVER, session_id))
         waiting = await regenerate(client, session_id, before[0].message_id, "uno")
-        await client.messages.AbortSession(AbortSessionRequest(session_id=session_id, keep_queue=True))
+        await client.messages.AbortSession(session_id=session_id, keep_queue=True)
         await ended(client, session_id, waiting)
         await watch.until_kind("turn_ended", 6)
         assert comparable(fold.listed()) == comparable(await messages_of(client, session_id))
@@ -358,16 +341,16 @@ async def test_what_was_taken_back_is_no_alternative(client: Client) -> None:
     found = await alternatives(client, session_id, previous_message_id="")
     assert ([m.message_id for m in found.messages], found.selected_message_id) == ([question.message_id], "")
     assert (await refused(alternatives(client, session_id, edited.user_message_id))).reason == "MESSAGE_NOT_FOUND"
-    await client.sessions.RestoreSession(RestoreSessionRequest(session_id=session_id))
+    await client.sessions.RestoreSession(session_id=session_id)
     assert comparable(await messages_of(client, session_id)) == comparable(shown)
-    await client.sessions.ClearSession(ClearSessionRequest(session_id=session_id))
+    await client.sessions.ClearSession(session_id=session_id)
     for message_id in (question.message_id, old.message_id, edited.user_message_id):
         assert (await refused(select(client, session_id, message_id))).reason == "MESSAGE_NOT_FOUND"
-    await client.sessions.RestoreSession(RestoreSessionRequest(session_id=session_id))
+    await client.sessions.RestoreSession(session_id=session_id)
     assert comparable(await messages_of(client, session_id)) == comparable(shown)
     await client.sessions.RevertSession(revert)
     await select(client, session_id, old.message_id)
-    restore = client.sessions.RestoreSession(RestoreSessionRequest(session_id=session_id))
+    restore = client.sessions.RestoreSession(session_id=session_id)
     assert (await refused(restore)).reason == "NOTHING_TO_RESTORE"
     assert await words(client, session_id) == ["one", "one"]
 
@@ -386,7 +369,7 @@ async def test_a_moved_question_takes_its_answers_along(client: Client) -> None:
     note = await append(client, session_id, "note")
     fold = SessionFold(session_id)
     async with watching(client, session_id, fold, after_sequence=0) as watch:
-        started = await client.turns.StartTurn(StartTurnRequest(session_id=session_id, user_message_id=question))
+        started = await client.turns.StartTurn(session_id=session_id, user_message_id=question)
         await ended(client, session_id, started)
         await watch.until_kind("turn_ended", 3)
     after = await messages_of(client, session_id)
@@ -403,7 +386,7 @@ async def test_a_message_may_have_other_ones_beside_it(client: Client) -> None:
     question, answer = await messages_of(client, session_id)
     await regenerated(client, session_id, question.message_id)
     newer = (await messages_of(client, session_id))[1]
-    await client.sessions.RevertSession(RevertSessionRequest(session_id=session_id, before_message_id=newer.message_id))
+    await client.sessions.RevertSession(session_id=session_id, before_message_id=newer.message_id)
     fold = SessionFold(session_id)
     async with watching(client, session_id, fold, after_sequence=0) as watch:
         await talk(client, "next", session_id)
@@ -424,11 +407,9 @@ async def test_messages_off_the_path_are_read_by_id_alone(client: Client) -> Non
     assert words_of((await client.messages.GetMessage(request)).message) == "quokka"
     search = SearchMessagesRequest(query="quokka", session_ids=[session_id])
     assert not (await client.search.SearchMessages(search)).hits
-    copy = (await client.sessions.ForkSession(ForkSessionRequest(session_id=session_id))).session.id
+    copy = (await client.sessions.ForkSession(session_id=session_id)).session.id
     assert numbers(await messages_of(client, copy)) == [(0, 0), (0, 0)]
-    found = await refused(
-        client.sessions.ForkSession(ForkSessionRequest(session_id=session_id, through_message_id=answer.message_id))
-    )
+    found = await refused(client.sessions.ForkSession(session_id=session_id, through_message_id=answer.message_id))
     assert found.reason == "MESSAGE_NOT_FOUND"
     await select(client, session_id, question.message_id)
     assert len((await client.search.SearchMessages(search)).hits) == 2
@@ -440,10 +421,10 @@ async def test_a_question_that_waits_itself_is_not_answered_again(client: Client
     question = await append(client, session_id, "one")
     running = await client.messages.SendMessage(ask(FOREVER, session_id))
     made = await regenerate(client, session_id, question)
-    started = await client.turns.StartTurn(StartTurnRequest(session_id=session_id, user_message_id=question))
-    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id, keep_queue=True))
+    started = await client.turns.StartTurn(session_id=session_id, user_message_id=question)
+    await client.messages.AbortSession(session_id=session_id, keep_queue=True)
     await ended(client, session_id, started)
-    turn = (await client.turns.GetTurn(GetTurnRequest(session_id=session_id, turn_id=made.turn.turn_id))).turn
+    turn = (await client.turns.GetTurn(session_id=session_id, turn_id=made.turn.turn_id)).turn
     assert (turn.finish_reason, turn.start_sequence) == (FINISH_REASON_ABORTED, 0)
     listed = await messages_of(client, session_id)
     assert [message.message_id for message in listed if message.type == MESSAGE_TYPE_USER] == [
@@ -505,7 +486,7 @@ async def test_a_slow_client_is_not_led_back_by_older_snapshots(client: Client) 
     async with watching(client, session_id, after_sequence=0) as watch:
         await watch.until_kind("message_snapshot")
         await watch.until_kind("caught_up")
-        await client.messages.AbortSession(AbortSessionRequest(session_id=session_id, keep_queue=True))
+        await client.messages.AbortSession(session_id=session_id, keep_queue=True)
         await turn_ended(client, running)
         await turn_ended(client, waiting)
         selected = await client.turns.SelectAlternative(request)

@@ -19,38 +19,12 @@ from opencode.message.content_pb2 import (
     TokenUsage,
     ToolResultContent,
 )
-from opencode.message.message_pb2 import (
-    AbortSessionRequest,
-    AppendedToolCall,
-    AppendMessageRequest,
-    ExplainContextRequest,
-    MessagePart,
-)
-from opencode.search.search_pb2 import SearchMessagesRequest
-from opencode.session.session_pb2 import (
-    Budget,
-    ForkSessionRequest,
-    RestoreSessionRequest,
-    RevertSessionRequest,
-)
-from opencode.tool.tool_pb2 import (
-    ClaimToolCallRequest,
-    ListOpenToolCallsRequest,
-    SubmitToolResultRequest,
-    ToolResultFile,
-)
+from opencode.message.message_pb2 import AppendedToolCall, AppendMessageRequest, MessagePart
+from opencode.session.session_pb2 import Budget, ForkSessionRequest, RevertSessionRequest
+from opencode.tool.tool_pb2 import ClaimToolCallRequest, SubmitToolResultRequest, ToolResultFile
 from opencode.turn.turn_pb2 import BUSY_POLICY_QUEUE, TURN_STATUS_RUNNING, TurnSettings
 from opencode.turn.turn_service_pb2 import RegenerateMessageRequest, StartTurnRequest
-from opencode.usage.usage_pb2 import QueryUsageRequest
-from tests.support.clients.answers import (
-    answer_of,
-    append_answer,
-    append_user,
-    called,
-    refusal,
-    results_of,
-    thought,
-)
+from tests.support.clients.answers import answer_of, append_answer, append_user, called, refusal, results_of, thought
 from tests.support.clients.archives import bring, export
 from tests.support.clients.conversation import (
     FOREVER,
@@ -199,7 +173,7 @@ async def test_a_named_append_is_carried_out_once(client: Client) -> None:
 async def test_an_open_call_takes_the_result_that_is_submitted(client: Client) -> None:
     """With its files; the same again answers the same, another one is too late. No client is told to run the call."""
     session_id, _, [call_id] = await open_call(client)
-    listed = await client.tools.ListOpenToolCalls(ListOpenToolCallsRequest(session_id=session_id))
+    listed = await client.tools.ListOpenToolCalls(session_id=session_id)
     assert list(listed.calls) == []
     claiming = ClaimToolCallRequest(session_id=session_id, tool_call_id=call_id, holder="one")
     assert (await refused(client.tools.ClaimToolCall(claiming))).reason == "TOOL_CALL_ALREADY_SETTLED"
@@ -324,7 +298,7 @@ async def test_no_turn_goes_on_where_calls_are_open_or_there_are_no_results(clie
     assert found.metadata["toolCallIds"] == call_ids[1]
     question = await append_user(client, session_id, "and now?")
     assert (await refused(start(client, session_id, message_id))).fields == ["user_message_id"]
-    explained = await client.messages.ExplainContext(ExplainContextRequest(session_id=session_id))
+    explained = await client.messages.ExplainContext(session_id=session_id)
     assert "OPEN_CALL" in {repair.reason for repair in explained.repairs}
     await ended(client, session_id, await start(client, session_id, question))
     plain = await append_answer(client, session_id, text("done"))
@@ -344,7 +318,7 @@ async def test_a_turn_behind_results_never_waits(client: Client) -> None:
         await watch.until(lambda event: event.message_added.message.type == MESSAGE_TYPE_ASSISTANT)
     at = await append_answer(client, session_id, called("c2", "two"))
     assert (await refused(start(client, session_id, at, busy_policy=BUSY_POLICY_QUEUE))).reason == "TURN_IN_PROGRESS"
-    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+    await client.messages.AbortSession(session_id=session_id)
     await ended(client, session_id, running)
     await ended(client, session_id, await start(client, session_id, at))
     await folded(client, session_id)
@@ -371,10 +345,10 @@ async def test_what_is_reported_counts_nowhere(tmp_path: Path) -> None:
         session_id = await new_session(ann, budget=Budget(max_tokens=1000))
         usage = TokenUsage(input_tokens=10**9, output_tokens=10**9)
         await append_answer(ann, session_id, text("much"), model_run=SAID, usage=usage, cost_pico_usd=10**12)
-        assert list((await ann.usage.QueryUsage(QueryUsageRequest())).rows) == []
+        assert list((await ann.usage.QueryUsage()).rows) == []
         accepted = await talk(ann, "hello", session_id)
         assert accepted.session_id == session_id
-        [row] = (await ann.usage.QueryUsage(QueryUsageRequest())).rows
+        [row] = (await ann.usage.QueryUsage()).rows
         assert (row.steps, row.usage.input_tokens < 1000) == (1, True)
         assert (await messages_of(ann, session_id))[-1].finish_reason == FINISH_REASON_STOP
 
@@ -390,13 +364,13 @@ async def test_appended_answers_are_found_reverted_forked_and_moved(tmp_path: Pa
         await append_user(alice, session_id, "look")
         parts = (thought("hm"), text("a marmalade cat"), called("c1", "one"), called("c2"))
         answer_id = await append_answer(alice, session_id, *parts, model_run=SAID, cost_pico_usd=9)
-        hits = (await alice.search.SearchMessages(SearchMessagesRequest(query="marmalade"))).hits
+        hits = (await alice.search.SearchMessages(query="marmalade")).hits
         assert [hit.message_id for hit in hits] == [answer_id]
         revert = RevertSessionRequest(session_id=session_id, before_message_id=answer_id)
         await alice.sessions.RevertSession(revert)
         assert len(await messages_of(alice, session_id)) == 1
-        await alice.sessions.RestoreSession(RestoreSessionRequest(session_id=session_id))
-        fork = (await alice.sessions.ForkSession(ForkSessionRequest(session_id=session_id))).session.id
+        await alice.sessions.RestoreSession(session_id=session_id)
+        fork = (await alice.sessions.ForkSession(session_id=session_id)).session.id
         [moved] = [one for answered in await bring(bob, await export(alice, session_id)) for one in answered.sessions]
         for owner, copy in ((alice, fork), (bob, moved.session_id)):
             stored = (await messages_of(owner, copy))[-1]

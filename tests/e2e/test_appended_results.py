@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_TOOL_RESULT, ToolResultContent
-from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest, MessagePart
+from opencode.message.message_pb2 import AppendMessageRequest, MessagePart
 from tests.support.clients.conversation import (
     ask,
     displayed,
@@ -42,7 +42,7 @@ async def test_appended_result_is_folded_into_its_call(tmp_path: Path) -> None:
 async def test_nothing_of_a_turn_comes_after_its_end(client: Client) -> None:
     """A result that is folded into a call of an ended turn is news of the session: the fold refuses other events."""
     accepted, (call,) = await pending_calls(client, LOOK)
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
     await client.messages.AppendMessage(append_result(accepted.session_id, call.call_id, "a cat"))
     fold = SessionFold(accepted.session_id)
     async with watching(client, accepted.session_id, fold, after_sequence=0) as watch:
@@ -61,7 +61,7 @@ async def test_appended_result_without_a_call_is_shown_by_itself(client: Client)
 async def test_appended_result_may_name_the_servers_id_of_its_call(client: Client) -> None:
     """It is shown with the call, and the message tells both ids; an unknown one is refused."""
     accepted, (call,) = await pending_calls(client, LOOK)
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
     unknown = append_result(accepted.session_id, "", "a cat", tool_call_id="prt_unknown")
     assert (await refused(client.messages.AppendMessage(unknown))).reason == "TOOL_CALL_NOT_FOUND"
     appended = await client.messages.AppendMessage(
@@ -93,9 +93,7 @@ async def test_result_after_the_end_is_no_event_of_the_turn(tmp_path: Path) -> N
             await watch.until_kind("caught_up")
             (call,) = [e.tool_call_updated.state for e in watch.events if e.HasField("tool_call_updated")][-1:]
             part = MessagePart(tool_result=ToolResultContent(call_id=call.call_id, output="a cat"))
-            await client.messages.AppendMessage(
-                AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_TOOL_RESULT, parts=[part])
-            )
+            await client.messages.AppendMessage(session_id=session_id, type=MESSAGE_TYPE_TOOL_RESULT, parts=[part])
             updated = await watch.until(lambda event: event.tool_call_updated.state.output == "a cat")
         of_the_turn = [event for event in watch.events if event.turn_id == accepted.turn_id]
         assert updated.tool_call_updated.state.id == call.id

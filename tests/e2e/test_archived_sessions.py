@@ -12,15 +12,9 @@ from opencode.session.session_pb2 import (
     SESSION_ORDER_CREATED,
     SESSION_ORDER_TITLE,
     ArchiveSessionRequest,
-    ClearSessionRequest,
-    CreateSessionRequest,
-    DeleteSessionRequest,
-    ForkSessionRequest,
-    GetSessionRequest,
     ListSessionsRequest,
     SessionInfo,
     SessionSettings,
-    UnarchiveSessionRequest,
 )
 from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE, BUSY_POLICY_STEER
 from opencode.turn.turn_service_pb2 import StartTurnRequest
@@ -42,7 +36,7 @@ from tests.support.servers.running import Client
 
 
 async def _session(client: Client, session_id: str) -> SessionInfo:
-    return (await client.sessions.GetSession(GetSessionRequest(session_id=session_id))).session
+    return (await client.sessions.GetSession(session_id=session_id)).session
 
 
 async def _updates(client: Client, session_id: str) -> list[SessionEvent]:
@@ -61,13 +55,13 @@ async def test_archiving_is_told_once(client: Client) -> None:
     async with watching(client, session_id, resume_token=answer.resume_token) as watch:
         told = (await watch.until_kind("session_updated")).session_updated.session
     assert (told.archive_time, told.title) == (answer.session.archive_time, "Mine")
-    again = await client.sessions.ArchiveSession(ArchiveSessionRequest(session_id=session_id))
+    again = await client.sessions.ArchiveSession(session_id=session_id)
     assert (again.sequence, again.session.archive_time) == (2, told.archive_time)
     assert (await client.sessions.ArchiveSession(request)).sequence == 1
-    back = await client.sessions.UnarchiveSession(UnarchiveSessionRequest(session_id=session_id))
+    back = await client.sessions.UnarchiveSession(session_id=session_id)
     assert (back.sequence, back.session.HasField("archive_time")) == (2, False)
-    assert (await client.sessions.UnarchiveSession(UnarchiveSessionRequest(session_id=session_id))).sequence == 3
-    other = await refused(client.sessions.UnarchiveSession(UnarchiveSessionRequest(session_id="ses_none")))
+    assert (await client.sessions.UnarchiveSession(session_id=session_id)).sequence == 3
+    other = await refused(client.sessions.UnarchiveSession(session_id="ses_none"))
     assert (other.code, other.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
 
 
@@ -79,7 +73,7 @@ async def test_a_message_takes_a_session_out_of_the_archive(client: Client, way:
     await turn_ended(client, accepted)
     waiting = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[text("and?")])
     appended = await client.messages.AppendMessage(waiting)
-    archived = await client.sessions.ArchiveSession(ArchiveSessionRequest(session_id=session_id))
+    archived = await client.sessions.ArchiveSession(session_id=session_id)
     await client.sessions.UpdateSession(change_of(session_id, title="Titled"))
     assert (await _session(client, session_id)).archive_time == archived.session.archive_time
     if way == "send":
@@ -107,10 +101,10 @@ async def test_a_copy_is_not_archived(client: Client) -> None:
     """Archiving puts one session away, and not what is made of it; clearing does not bring it back."""
     accepted = await talk(client, "hello")
     await turn_ended(client, accepted)
-    await client.sessions.ArchiveSession(ArchiveSessionRequest(session_id=accepted.session_id))
-    await client.sessions.ClearSession(ClearSessionRequest(session_id=accepted.session_id))
+    await client.sessions.ArchiveSession(session_id=accepted.session_id)
+    await client.sessions.ClearSession(session_id=accepted.session_id)
     assert (await _session(client, accepted.session_id)).HasField("archive_time")
-    fork = await client.sessions.ForkSession(ForkSessionRequest(session_id=accepted.session_id))
+    fork = await client.sessions.ForkSession(session_id=accepted.session_id)
     assert not fork.session.HasField("archive_time")
 
 
@@ -119,8 +113,8 @@ async def test_lists_filter_and_order(client: Client) -> None:
     made = []
     for title in ("b", "A", "c"):
         settings = SessionSettings(title=title, labels={"suite": "lists", "title": title})
-        made.append((await client.sessions.CreateSession(CreateSessionRequest(settings=settings))).id)
-    await client.sessions.ArchiveSession(ArchiveSessionRequest(session_id=made[1]))
+        made.append((await client.sessions.CreateSession(settings=settings)).id)
+    await client.sessions.ArchiveSession(session_id=made[1])
 
     async def listed(**fields: object) -> list[str]:
         found: list[str] = []
@@ -174,9 +168,9 @@ async def test_an_archive_says_that_a_session_is_archived(client: Client, format
     """A session that is exported, deleted and imported is archived since the same moment, and has its labels."""
     accepted = await talk(client, "hello")
     await client.sessions.UpdateSession(change_of(accepted.session_id, labels={"moved": "yes"}))
-    archived = await client.sessions.ArchiveSession(ArchiveSessionRequest(session_id=accepted.session_id))
+    archived = await client.sessions.ArchiveSession(session_id=accepted.session_id)
     data = await export(client, accepted.session_id, format=format_name)
-    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=accepted.session_id))
+    await client.sessions.DeleteSession(session_id=accepted.session_id)
     answers = await bring(client, data, format=format_name)
     [imported] = [one for answer in answers for one in answer.sessions]
     moved = await _session(client, imported.session_id)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_BUDGET, FINISH_REASON_STOP
-from opencode.session.session_pb2 import Budget, SessionSettings, UpdateSessionRequest
+from opencode.session.session_pb2 import Budget, SessionSettings
 from opencode.turn.turn_pb2 import GenerationOptions
 from tests.support.clients.conversation import ask, model, new_session, talk, turn_ended
 from tests.support.models.scripts import Call, Say, Tokens, answer
@@ -77,9 +77,7 @@ async def test_a_session_ends_its_turns_when_its_budget_is_used_up(tmp_path: Pat
     async with world(tmp_path, says_yes) as (client, provider):
         session_id = await new_session(client)
         budget = Budget(max_tokens=150)
-        await client.sessions.UpdateSession(
-            UpdateSessionRequest(session_id=session_id, settings=SessionSettings(budget=budget))
-        )
+        await client.sessions.UpdateSession(session_id=session_id, settings=SessionSettings(budget=budget))
         reasons = []
         for _ in range(4):
             accepted = await talk(client, "hi", session_id, model=MODEL)
@@ -87,9 +85,7 @@ async def test_a_session_ends_its_turns_when_its_budget_is_used_up(tmp_path: Pat
         assert reasons == [FINISH_REASON_STOP, FINISH_REASON_STOP, FINISH_REASON_BUDGET, FINISH_REASON_BUDGET]
         assert len(provider.requests) == 2
         budget = Budget(max_tokens=300)
-        await client.sessions.UpdateSession(
-            UpdateSessionRequest(session_id=session_id, settings=SessionSettings(budget=budget))
-        )
+        await client.sessions.UpdateSession(session_id=session_id, settings=SessionSettings(budget=budget))
         for other in (session_id, ""):
             accepted = await talk(client, "hi", other, model=MODEL)
             assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from opencode.agent.agent_pb2 import AgentInfo, ListAgentsRequest, PermissionRule
+from opencode.agent.agent_pb2 import AgentInfo, PermissionRule
 from opencode.model.model_pb2 import ModelCapabilities, ModelInfo
-from opencode.provider.provider_pb2 import GetProvidersRequest
 from opencode.tool.tool_pb2 import PERMISSION_ACTION_ALLOW, PERMISSION_ACTION_ASK, PERMISSION_ACTION_DENY
 from tests.support.clients.conversation import (
     answer_to,
@@ -50,7 +49,7 @@ async def test_agents_tell_all_that_matters_before_they_are_chosen(tmp_path: Pat
         fallback_models = []
     """
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
-        agents = list((await client.agents.ListAgents(ListAgentsRequest())).agents)
+        agents = list((await client.agents.ListAgents()).agents)
     asked = PermissionRule(pattern="fs.*", action=PERMISSION_ACTION_ASK)
     assert agents == [
         AgentInfo(
@@ -106,7 +105,7 @@ async def test_providers_tell_what_is_configured_and_what_the_price_list_knows(t
     """
     environ = {"ANTHROPIC_API_KEY": "sk-secret"}
     async with running_server(tmp_path, toml, environ) as server, connect(server.address) as client:
-        answer = await client.providers.GetProviders(GetProvidersRequest())
+        answer = await client.providers.GetProviders()
     assert "sk-secret" not in str(answer)
     assert dict(answer.defaults) == {"anthropic": "claude-sonnet-5-5", "local": "plain", "offline": "echo"}
     anthropic, local, offline = answer.providers

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from opencode.message.message_pb2 import AbortSessionRequest
-from opencode.tool.tool_pb2 import ListPermissionsRequest, PermissionResponse
+from opencode.tool.tool_pb2 import PermissionResponse
 from tests.support.clients.conversation import FOREVER, ask, new_session, talk
 from tests.support.servers.mcp import ENVIRON, asker, ready, stdio
 from tests.support.servers.process import ServerProcess
@@ -255,11 +254,11 @@ async def test_a_resumed_session_asks_what_is_open(served: Server, other: Client
     session_id = await new_session(other)
     await talk(other, "before", session_id)
     await other.messages.SendMessage(ask(f"I look.\n{ADD}", session_id))
-    while not (await other.permissions.ListPermissions(ListPermissionsRequest(session_id=session_id))).permissions:
+    while not (await other.permissions.ListPermissions(session_id=session_id)).permissions:
         await asyncio.sleep(0.01)
     async with chatting(tmp_path, served.address, "--session", session_id) as chat:
         await chat.shows("> before\nbefore\n> I look.", "\nI look.\n", "[asks to run test.add", "allow it?")
-        listed = await other.permissions.ListPermissions(ListPermissionsRequest(session_id=session_id))
+        listed = await other.permissions.ListPermissions(session_id=session_id)
         answer = PermissionResponse(session_id=session_id, permission_id=listed.permissions[0].id, response="once")
         await other.permissions.RespondToPermission(answer)
         chat.type("n\r")
@@ -273,7 +272,7 @@ async def test_an_answer_goes_on_without_the_chat(served: Server, other: Client,
     await other.messages.SendMessage(ask(FOREVER, session_id))
     async with chatting(tmp_path, served.address, "--session", session_id, "next") as chat:
         await chat.shows("[waits at place 1]")
-    aborted = await other.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+    aborted = await other.messages.AbortSession(session_id=session_id)
     assert aborted.turn_id and aborted.dropped_message_ids
 
 

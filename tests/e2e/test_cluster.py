@@ -20,23 +20,21 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from opencode.event.event_pb2 import DELTA_MODE_NONE, GlobalEvent, SubscribeGlobalEventsRequest, WatchEventsRequest
+from opencode.event.event_pb2 import DELTA_MODE_NONE, GlobalEvent
 from opencode.message.content_pb2 import MESSAGE_TYPE_ASSISTANT
-from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
+from opencode.message.message_pb2 import SendMessageResponse
 from opencode.session.session_pb2 import (
     SESSION_STATUS_IDLE,
     SESSION_STATUS_RUNNING,
     CreateSessionRequest,
-    DeleteSessionRequest,
     GetSessionRequest,
     GetSessionResponse,
-    ListSessionsRequest,
     SessionSettings,
     UpdateDirectoryRequest,
     UpdateSessionRequest,
 )
 from opencode.transfer.transfer_pb2 import ImportOutcome, ImportSessionsRequest, ImportSessionsResponse
-from opencode.usage.usage_pb2 import ListQuotasRequest, Quota
+from opencode.usage.usage_pb2 import Quota
 from tests.support.clients.archives import bring, export, upload
 from tests.support.clients.conversation import (
     Watch,
@@ -170,7 +168,7 @@ async def test_any_node_answers_any_call(nodes: Nodes) -> None:
         ]
         assert len(await displayed(other, session_id)) == 4
         for client in (a, b):
-            listed = await client.sessions.ListSessions(ListSessionsRequest())
+            listed = await client.sessions.ListSessions()
             assert session_id in {one.id for one in listed.sessions}
 
 
@@ -185,13 +183,13 @@ async def test_a_list_shows_what_runs_at_other_nodes(nodes: Nodes) -> None:
         await client.messages.SendMessage(ask("/sleep 600", session_id))
         await client.messages.SendMessage(ask("later", session_id))
     for client in (a, b):
-        listed = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+        listed = (await client.sessions.ListSessions()).sessions
         running = {one.id: (one.status, one.queued_messages) for one in listed if one.active_turn_id}
         assert running == dict.fromkeys((mine, other), (SESSION_STATUS_RUNNING, 1))
     for client in (a, b):
         for session_id in (mine, other):
-            await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
-        listed = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+            await client.messages.AbortSession(session_id=session_id)
+        listed = (await client.sessions.ListSessions()).sessions
         assert {one.status for one in listed} == {SESSION_STATUS_IDLE}
 
 
@@ -220,7 +218,7 @@ async def test_a_name_of_two_requests_is_carried_out_once(nodes: Nodes) -> None:
         calls = (
             a.messages.SendMessage(ask("/words 1", of_a, request_id=name)),
             b.messages.SendMessage(ask("/words 1", of_b, request_id=name)),
-            a.sessions.CreateSession(CreateSessionRequest(request_id=name)),
+            a.sessions.CreateSession(request_id=name),
         )
         answers = await asyncio.gather(*calls, return_exceptions=True)
         refusals = [refusal_of(one) for one in answers if isinstance(one, grpc.aio.AioRpcError)]
@@ -252,7 +250,7 @@ async def test_the_sessions_of_a_killed_node_go_on_with_the_other(nodes: Nodes) 
     after = await messages_of(b, session_id)
     assert [m.SerializeToString() for m in after[: len(before)]] == [m.SerializeToString() for m in before]
     assert words_of(await answer_to(b, queued))
-    rest = Watch(b.events.WatchEvents(WatchEventsRequest(session_id=session_id, resume_token=watch.token)))
+    rest = Watch(b.events.WatchEvents(session_id=session_id, resume_token=watch.token))
     await rest.until_kind("caught_up")
     rest.call.cancel()
     seen = [*sequences(watch), *sequences(rest)]
@@ -532,7 +530,7 @@ class Simple:
     @contextlib.asynccontextmanager
     async def at(cls, client: Client, *session_ids: str) -> AsyncIterator["Simple"]:
         """Subscribes at a node."""
-        call = client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest(session_ids=session_ids))
+        call = client.events.SubscribeGlobalEvents(session_ids=session_ids)
         try:
             await call.initial_metadata()
             yield cls(call)
@@ -618,7 +616,7 @@ async def test_the_simple_stream_has_the_sessions_of_all_nodes(nodes: Nodes, tmp
             async with Simple.at(b) as later:
                 part = await later.until(lambda e: e.message_part_updated.session_id == of_a)
                 assert part.message_part_updated.text.text
-            await b.messages.AbortSession(AbortSessionRequest(session_id=running.session_id))
+            await b.messages.AbortSession(session_id=running.session_id)
             await late.until_finished(of_a)
 
 
@@ -677,7 +675,7 @@ async def test_a_token_is_known_and_revoked_at_all_nodes(nodes: Nodes, tmp_path:
 async def is_admitted(client: Client, token: str) -> bool:
     """Returns whether a node takes a token."""
     try:
-        await client.sessions.ListSessions(ListSessionsRequest(), metadata=bearer(token))
+        await client.sessions.ListSessions(metadata=bearer(token))
     except grpc.aio.AioRpcError as error:
         assert error.code() is grpc.StatusCode.UNAUTHENTICATED, error
         return False
@@ -712,7 +710,7 @@ async def test_an_import_brings_sessions_to_all_nodes(nodes: Nodes, tmp_path: Pa
     b = await nodes.start("b")
     await nodes.balanced()
     assert outcomes(await bring(a, first, verify=True)) == {"CREATED": 8, "incomplete": 8}
-    assert not (await a.sessions.ListSessions(ListSessionsRequest())).sessions
+    assert not (await a.sessions.ListSessions()).sessions
     async with Everything().at(b) as watch:
         await watch.until_kind("caught_up")
         assert outcomes(await bring(a, first)) == {"CREATED": 8}
@@ -752,7 +750,7 @@ async def test_an_import_goes_on_while_a_node_comes(nodes: Nodes, tmp_path: Path
     """Sessions of it move: those that are left go to the owners that they have by then."""
     archive = of_many(120)
     a = await nodes.start("a")
-    running = a.transfer.ImportSessions(ImportSessionsRequest(upload_id=await upload(a, archive)))
+    running = a.transfer.ImportSessions(upload_id=await upload(a, archive))
     answers = [await running.read()]
     b = await nodes.start("b")
     while (answer := await running.read()) is not grpc.aio.EOF:
@@ -774,8 +772,8 @@ async def test_an_import_survives_the_death_of_a_node(nodes: Nodes, tmp_path: Pa
     await nodes.balanced()
     owner = nodes.address_of("default")
     [of_owner] = [name for name, one in clients.items() if nodes.address_of(await new_session(one)) == owner]
-    for one in (await clients["a"].sessions.ListSessions(ListSessionsRequest())).sessions:
-        await clients["a"].sessions.DeleteSession(DeleteSessionRequest(session_id=one.id))
+    for one in (await clients["a"].sessions.ListSessions()).sessions:
+        await clients["a"].sessions.DeleteSession(session_id=one.id)
     victim = of_owner if has_import else ({"a", "b"} - {of_owner}).pop()
     survivor = clients[({"a", "b"} - {victim}).pop()]
     request = ImportSessionsRequest(upload_id=await upload(survivor, archive), request_id="import")
@@ -823,14 +821,14 @@ async def test_quotas_of_running_work_hold_over_all_nodes(nodes: Nodes, name: st
         await b.messages.SendMessage(ask(SLEEP, refused_in))
     refusal = await refused(b.messages.SendMessage(ask(words[-1], refused_in)))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED")
-    await a.messages.AbortSession(AbortSessionRequest(session_id=busy))
+    await a.messages.AbortSession(session_id=busy)
     await until_used(0)
     await b.messages.SendMessage(ask(words[-1], refused_in))
 
 
 async def quota_of(client: Client, name: str) -> Quota:
     """Returns a quota of the client's tenant."""
-    listed = (await client.usage.ListQuotas(ListQuotasRequest())).quotas
+    listed = (await client.usage.ListQuotas()).quotas
     [found] = [quota for quota in listed if quota.name == name]
     return found
 

@@ -21,8 +21,8 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_USER,
     SessionMessage,
 )
-from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
-from opencode.session.session_pb2 import COMPACTION_MODE_OFF, SessionSettings, UpdateSessionRequest
+from opencode.message.message_pb2 import AppendMessageRequest
+from opencode.session.session_pb2 import COMPACTION_MODE_OFF, SessionSettings
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_STEER, TurnSettings
 from opencode.turn.turn_service_pb2 import RegenerateMessageRequest, SelectAlternativeRequest, StartTurnRequest
@@ -244,7 +244,7 @@ async def test_a_session_can_do_without(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         session_id = await new_session(w.client)
         await w.client.sessions.UpdateSession(
-            UpdateSessionRequest(session_id=session_id, settings=SessionSettings(compaction=COMPACTION_MODE_OFF))
+            session_id=session_id, settings=SessionSettings(compaction=COMPACTION_MODE_OFF)
         )
         for _ in range(6):
             await talk(w.client, LONG, session_id, model=MODEL)
@@ -288,7 +288,7 @@ async def test_a_turn_that_calls_tools_is_compacted_between_its_steps(api: str, 
             for count in range(1, 9):
                 state = await pending(watch, count)
                 await w.client.tools.SubmitToolResult(
-                    SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=state.id, output=LONG)
+                    session_id=accepted.session_id, tool_call_id=state.id, output=LONG
                 )
             ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended.turn
         assert (ended.finish_reason, ended.steps) == (FINISH_REASON_STOP, 9)
@@ -333,7 +333,7 @@ async def test_an_abort_while_the_summary_is_written_stores_nothing_of_it(tmp_pa
             await watch.until_kind("compaction_started")
             while not w.summarised():
                 await asyncio.sleep(0.001)
-            await w.client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+            await w.client.messages.AbortSession(session_id=session_id)
             ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended.turn
             [request] = [request for request in w.provider.requests if asks_for_a_summary(request)]
             await request.disconnected.wait()

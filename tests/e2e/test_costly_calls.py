@@ -18,25 +18,9 @@ from grpc_status import rpc_status
 from structlog.testing import capture_logs
 
 from bench.attacks.wire import END_HEADERS, HEADERS, RST_STREAM, Wire, call, data_frames, frame, message, wire
-from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import (
-    AbortSessionRequest,
-    AppendMessageRequest,
-    FilePart,
-    GetMessageRequest,
-    GetMessagesRequest,
-    MessagePart,
-    TextPart,
-)
-from opencode.server.server_pb2 import GetServerInfoRequest
-from opencode.session.session_pb2 import (
-    CreateSessionRequest,
-    DeleteSessionRequest,
-    GetSessionRequest,
-    ListSessionsRequest,
-)
+from opencode.message.message_pb2 import AppendMessageRequest, FilePart, GetMessageRequest, MessagePart, TextPart
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, streamed, words_of
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.api.admission import overload, reads, sending
@@ -106,10 +90,10 @@ async def test_slow_requests_do_not_hold_up_others(tmp_path: Path) -> None:
             head = frame(HEADERS, END_HEADERS, stream, call(f"{SESSIONS}/CreateSession"))
             await one.send(head + data_frames(stream, message(b"x", announced=10_000_000)))
         for _ in range(3):
-            await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+            await client.sessions.ListSessions(timeout=200)
         await until(lambda: being_read(server) == 100)
         assert one.ended == 0
-        await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+        await client.sessions.ListSessions(timeout=200)
 
 
 @pytest.mark.slow
@@ -241,17 +225,14 @@ async def test_bytes_that_are_no_health_check_are_refused(tmp_path: Path, method
 
 async def test_further_calls_are_refused(tmp_path: Path) -> None:
     """The limit counts open streams, is named in the error, and health checks are answered all the same."""
-    async with (
-        running_server(tmp_path, "[limits]\nmax_calls = 3\n") as server,
-        connect(server.address) as client,
-    ):
-        watches = [client.events.WatchEvents(WatchEventsRequest(), timeout=200) for _ in range(3)]
+    async with running_server(tmp_path, "[limits]\nmax_calls = 3\n") as server, connect(server.address) as client:
+        watches = [client.events.WatchEvents(timeout=200) for _ in range(3)]
         for watch in watches:
             await watch.read()
         with capture_logs() as lines:
             for _ in range(20):
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+                    await client.sessions.ListSessions(timeout=200)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         found = info(refused.value)
         assert (found.metadata["limit"], found.metadata["limitValue"]) == ("limits.max_calls", "3")
@@ -261,7 +242,7 @@ async def test_further_calls_are_refused(tmp_path: Path) -> None:
         assert check.status == health_pb2.HealthCheckResponse.SERVING
         watches[0].cancel()
         await until(lambda: server.overload.calls == 2)
-        await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+        await client.sessions.ListSessions(timeout=200)
 
 
 async def test_health_watches_leave_calls_to_others(tmp_path: Path) -> None:
@@ -278,7 +259,7 @@ async def test_health_watches_leave_calls_to_others(tmp_path: Path) -> None:
             await health.Watch(request, timeout=200).read()
         assert info(refused.value).metadata["limit"] == "limits.max_calls"
         assert waits(refused.value)
-        await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+        await client.sessions.ListSessions(timeout=200)
         watches[0].cancel()
         await until(lambda: server.overload.calls == 1)
         await health.Watch(request, timeout=200).read()
@@ -289,7 +270,7 @@ async def test_a_control_group_makes_all_budgets_smaller(tmp_path: Path, monkeyp
     monkeypatch.setattr(memory_monitor, "cgroup_bytes", lambda: 400_000_000)
     with_less = Limits(max_memory_bytes=360_000_000)
     async with running_server(tmp_path) as server, connect(server.address) as client:
-        info = await client.server.GetServerInfo(GetServerInfoRequest())
+        info = await client.server.GetServerInfo()
         assert info.limits["limits.max_memory_bytes"] == with_less.max_memory_bytes
         held = server.overload.sending.reserve(2 * with_less.max_sending_bytes, Caller("", "a"), lambda: None)
         assert server.overload.sending.bytes == with_less.max_sending_bytes
@@ -300,17 +281,14 @@ async def test_metadata_of_all_calls_has_a_bound(tmp_path: Path, monkeypatch: py
     """Calls with little of it are not counted; the others are refused when together they have too much."""
     monkeypatch.setattr(Limits, "max_metadata_bytes", 10_000)
     long = (("x-long", "v" * 4000),)
-    async with (
-        running_server(tmp_path) as server,
-        connect(server.address) as client,
-    ):
-        watches = [client.events.WatchEvents(WatchEventsRequest(), metadata=long, timeout=200) for _ in range(2)]
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        watches = [client.events.WatchEvents(metadata=long, timeout=200) for _ in range(2)]
         for watch in watches:
             await watch.read()
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await client.sessions.ListSessions(ListSessionsRequest(), metadata=long)
+            await client.sessions.ListSessions(metadata=long)
         assert info(refused.value).metadata["limit"] == "limits.max_metadata_bytes"
-        await client.sessions.ListSessions(ListSessionsRequest())
+        await client.sessions.ListSessions()
 
 
 async def test_metadata_of_health_calls_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,22 +317,22 @@ async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path, monkeyp
     monkeypatch.setattr(memory_monitor, "CHECK_SECONDS", 3600.0)
     monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
     async with running_server(tmp_path) as server, connect(server.address) as client:
-        created = await client.sessions.CreateSession(CreateSessionRequest())
+        created = await client.sessions.CreateSession()
         session_id = (await client.messages.SendMessage(ask(FOREVER))).session_id
         server.overload.note_memory(0, is_critical=True)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await client.sessions.CreateSession(CreateSessionRequest())
+            await client.sessions.CreateSession()
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert info(refused.value).metadata["limit"] == "limits.max_memory_bytes"
         assert waits(refused.value)
-        await client.sessions.GetSession(GetSessionRequest(session_id=created.id))
-        watch = client.events.WatchEvents(WatchEventsRequest(session_id=created.id))
+        await client.sessions.GetSession(session_id=created.id)
+        watch = client.events.WatchEvents(session_id=created.id)
         await watch.read()
-        aborted = await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+        aborted = await client.messages.AbortSession(session_id=session_id)
         assert aborted.turn_id
-        await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+        await client.sessions.DeleteSession(session_id=session_id)
         server.overload.note_memory(2**30, is_critical=False)
-        await client.sessions.CreateSession(CreateSessionRequest())
+        await client.sessions.CreateSession()
 
 
 async def test_a_request_that_comes_slowly_ends_when_memory_is_short(
@@ -383,7 +361,7 @@ async def test_requests_begin_to_be_received_as_memory_has_room_for(
     room = 20 * overload.READ_COPIES * 2**24
     async with running_server(tmp_path) as server, by_hand(server) as one, connect(server.address) as client:
         server.overload.note_memory(room, is_critical=False)
-        await client.sessions.ListSessions(ListSessionsRequest())
+        await client.sessions.ListSessions()
         streams = range(1, 81, 2)
         for stream in streams:
             await one.send(frame(HEADERS, END_HEADERS, stream, call("/opencode.message.MessageService/AppendMessage")))
@@ -391,7 +369,7 @@ async def test_requests_begin_to_be_received_as_memory_has_room_for(
         await until(lambda: server.overload.calls == len(streams))
 
         await until(lambda: len(one.windows) >= 10)  # by its window, gRPC lets a client go on
-        await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+        await client.sessions.ListSessions(timeout=200)
         assert len(one.windows) == being_read(server) == 10  # half of what fits
 
 
@@ -436,7 +414,7 @@ async def _append(client: Client, session_id: str, size: int) -> str:
 
 async def _stored(client: Client, size: int) -> GetMessageRequest:
     """Stores a message of so many bytes in a new session. Returns the request that reads it."""
-    session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
+    session_id = (await client.sessions.CreateSession()).id
     return GetMessageRequest(session_id=session_id, message_id=await _append(client, session_id, size))
 
 
@@ -455,7 +433,7 @@ async def test_answers_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatc
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert info(refused.value).metadata["limit"] == "limits.max_sending_bytes"
             assert waits(refused.value)
-            await client.sessions.GetSession(GetSessionRequest(session_id=get.session_id))
+            await client.sessions.GetSession(session_id=get.session_id)
         await until(lambda: server.overload.sending.bytes == 0)
         await client.messages.GetMessage(get)
         await until(lambda: server.overload.sending.bytes == 0)
@@ -477,7 +455,7 @@ async def test_who_does_not_read_is_cut_off_when_others_wait(tmp_path: Path, mon
             await one.send(frame(HEADERS, END_HEADERS, 1, call(path)))
             await one.send(data_frames(1, message(get.SerializeToString()), end=True))
             await until(lambda: server.overload.sending.bytes >= 600_000)
-            watch = client.events.WatchEvents(WatchEventsRequest(session_id=get.session_id))
+            watch = client.events.WatchEvents(session_id=get.session_id)
             await watch.read()
             await _append(client, get.session_id, 600_000)
             while (await watch.read()).ByteSize() < 600_000:
@@ -489,7 +467,7 @@ async def test_files_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatch:
     """A file has its place from the first piece to the last; a further download is refused."""
     monkeypatch.setattr(Limits, "max_sending_bytes", 1_000_000)
     async with running_server(tmp_path) as server, connect(server.address) as client:
-        session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
+        session_id = (await client.sessions.CreateSession()).id
         data = bytes(600_000)
         part = MessagePart(file=FilePart(mime="application/octet-stream", data=data))
         append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
@@ -518,7 +496,7 @@ async def test_what_is_kept_of_conversations_goes_when_memory_is_short(tmp_path:
             assert kept.size_bytes > 0
             server.overload.drop_caches()
             assert kept.size_bytes == 0
-        found = await client.messages.GetMessages(GetMessagesRequest(session_id=session_id))
+        found = await client.messages.GetMessages(session_id=session_id)
         assert len(found.messages) == 4
 
 

@@ -8,25 +8,9 @@ import grpc
 import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
-from opencode.message.message_pb2 import (
-    AbortSessionRequest,
-    AppendMessageRequest,
-    GetMessagesRequest,
-    ListMessagesRequest,
-    MessagePart,
-    SendMessageRequest,
-)
-from opencode.session.session_pb2 import (
-    Budget,
-    CreateSessionRequest,
-    DeleteSessionRequest,
-    GetSessionRequest,
-    ListSessionsRequest,
-    SessionSettings,
-    UpdateDirectoryRequest,
-    UpdateSessionRequest,
-)
-from opencode.tool.tool_pb2 import PermissionResponse, SubmitToolResultRequest, ToolResultFile
+from opencode.message.message_pb2 import MessagePart
+from opencode.session.session_pb2 import Budget, SessionSettings, UpdateDirectoryRequest
+from opencode.tool.tool_pb2 import PermissionResponse, ToolResultFile
 from opencode.turn.turn_pb2 import GenerationOptions
 from tests.support.clients.conversation import (
     ask,
@@ -50,9 +34,7 @@ LONG = "x" * 1025
 
 def send(*parts: MessagePart, **fields: Any) -> Calls:
     """A SendMessage to the session."""
-    return lambda client, session_id: client.messages.SendMessage(
-        SendMessageRequest(session_id=session_id, parts=parts, **fields)
-    )
+    return lambda client, session_id: client.messages.SendMessage(session_id=session_id, parts=parts, **fields)
 
 
 def options(**fields: Any) -> Calls:
@@ -62,24 +44,24 @@ def options(**fields: Any) -> Calls:
 
 def listing(**fields: Any) -> Calls:
     """A ListMessages of the session."""
-    return lambda client, session_id: client.messages.ListMessages(ListMessagesRequest(session_id=session_id, **fields))
+    return lambda client, session_id: client.messages.ListMessages(session_id=session_id, **fields)
 
 
 def display(**fields: Any) -> Calls:
     """A GetMessages of the session."""
-    return lambda client, session_id: client.messages.GetMessages(GetMessagesRequest(session_id=session_id, **fields))
+    return lambda client, session_id: client.messages.GetMessages(session_id=session_id, **fields)
 
 
 def update(**fields: Any) -> Calls:
     """An UpdateSession of the session."""
     return lambda client, session_id: client.sessions.UpdateSession(
-        UpdateSessionRequest(session_id=session_id, settings=SessionSettings(**fields))
+        session_id=session_id, settings=SessionSettings(**fields)
     )
 
 
 def create(**fields: Any) -> Calls:
     """A CreateSession."""
-    return lambda client, _: client.sessions.CreateSession(CreateSessionRequest(settings=SessionSettings(**fields)))
+    return lambda client, _: client.sessions.CreateSession(settings=SessionSettings(**fields))
 
 
 BAD: list[tuple[str, Calls, str, list[str]]] = [
@@ -104,7 +86,7 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
     ("page_token without page_size", display(page_token="x"), "INVALID_REQUEST", ["page_token"]),
     (
         "page_token of ListSessions",
-        lambda client, _: client.sessions.ListSessions(ListSessionsRequest(page_size=1, page_token="x")),
+        lambda client, _: client.sessions.ListSessions(page_size=1, page_token="x"),
         "INVALID_REQUEST",
         ["page_token"],
     ),
@@ -133,9 +115,7 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
     ),
     (
         "type of an appended message",
-        lambda client, session_id: client.messages.AppendMessage(
-            AppendMessageRequest(session_id=session_id, parts=[text("a")])
-        ),
+        lambda client, session_id: client.messages.AppendMessage(session_id=session_id, parts=[text("a")]),
         "INVALID_REQUEST",
         ["type"],
     ),
@@ -150,7 +130,7 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
     (
         "budget of a session",
         lambda client, session_id: client.sessions.UpdateSession(
-            UpdateSessionRequest(session_id=session_id, settings=SessionSettings(budget=Budget(max_tokens=0)))
+            session_id=session_id, settings=SessionSettings(budget=Budget(max_tokens=0))
         ),
         "INVALID_REQUEST",
         ["settings.budget.max_tokens"],
@@ -158,7 +138,7 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
     (
         "files of a tool result",
         lambda client, session_id: client.tools.SubmitToolResult(
-            SubmitToolResultRequest(session_id=session_id, tool_call_id="c", output="", files=[ToolResultFile()])
+            session_id=session_id, tool_call_id="c", output="", files=[ToolResultFile()]
         ),
         "INVALID_REQUEST",
         ["files[0].url"],
@@ -170,31 +150,27 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
 async def test_bad_input_is_refused(client: Client, call: Calls, reason: str, fields: list[str]) -> None:
     """INVALID_ARGUMENT with ErrorInfo and every wrong field; sessions, messages and events are as before."""
     session_id = (await talk(client, "before")).session_id
-    before = await client.sessions.ListSessions(ListSessionsRequest())
+    before = await client.sessions.ListSessions()
     refusal = await refused(call(client, session_id))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
     assert sorted(refusal.fields) == sorted(fields)
     assert len(refusal.message) < 2000
     assert before.sessions[0].id == session_id
-    assert await client.sessions.ListSessions(ListSessionsRequest()) == before
+    assert await client.sessions.ListSessions() == before
 
 
 @pytest.mark.parametrize("session_id", ["", "ses_none"])
 @pytest.mark.parametrize(
     "call",
     [
-        lambda client, s: client.messages.GetMessages(GetMessagesRequest(session_id=s)),
-        lambda client, s: client.messages.ListMessages(ListMessagesRequest(session_id=s)),
-        lambda client, s: client.messages.AbortSession(AbortSessionRequest(session_id=s)),
-        lambda client, s: client.sessions.GetSession(GetSessionRequest(session_id=s)),
-        lambda client, s: client.sessions.DeleteSession(DeleteSessionRequest(session_id=s)),
-        lambda client, s: client.sessions.UpdateSession(
-            UpdateSessionRequest(session_id=s, settings=SessionSettings(title="t"))
-        ),
+        lambda client, s: client.messages.GetMessages(session_id=s),
+        lambda client, s: client.messages.ListMessages(session_id=s),
+        lambda client, s: client.messages.AbortSession(session_id=s),
+        lambda client, s: client.sessions.GetSession(session_id=s),
+        lambda client, s: client.sessions.DeleteSession(session_id=s),
+        lambda client, s: client.sessions.UpdateSession(session_id=s, settings=SessionSettings(title="t")),
         lambda client, s: client.sessions.UpdateSessionDirectory(UpdateDirectoryRequest(session_id=s)),
-        lambda client, s: client.messages.AppendMessage(
-            AppendMessageRequest(session_id=s, type=MESSAGE_TYPE_HOST, parts=[text("a")])
-        ),
+        lambda client, s: client.messages.AppendMessage(session_id=s, type=MESSAGE_TYPE_HOST, parts=[text("a")]),
     ],
     ids=["get", "list", "abort", "session", "delete", "update", "directory", "append"],
 )
@@ -211,7 +187,7 @@ async def test_session_must_be_named_and_exist(client: Client, call: Calls, sess
 async def test_send_to_an_unknown_session_is_not_found(own_client: Client) -> None:
     """It is not created under that name."""
     assert (await refused(own_client.messages.SendMessage(ask("a", "ses_none")))).reason == "SESSION_NOT_FOUND"
-    assert not (await own_client.sessions.ListSessions(ListSessionsRequest())).sessions
+    assert not (await own_client.sessions.ListSessions()).sessions
 
 
 async def test_message_over_the_limit_is_refused(tmp_path: Path) -> None:
@@ -252,7 +228,7 @@ async def test_missing_key_is_told_before_anything_is_stored(tmp_path: Path) -> 
                 "PROVIDER_CREDENTIALS_REJECTED",
             )
         assert (await session_of(client, session_id)).head_sequence == 1
-        assert len((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == 1
+        assert len((await client.sessions.ListSessions()).sessions) == 1
 
 
 @pytest.mark.slow
@@ -281,7 +257,7 @@ async def test_logs_hold_no_content(tmp_path: Path) -> None:
             [text("Wombat-prompt"), file(url="data:text/plain;base64,V29tYmF0!")],
             [text("Wombat-prompt"), file(url="Wombat-file")],
         ):
-            call = client.messages.SendMessage(SendMessageRequest(session_id=session_id, parts=parts, **full))
+            call = client.messages.SendMessage(session_id=session_id, parts=parts, **full)
             try:
                 await call
             except grpc.aio.AioRpcError as error:
@@ -295,9 +271,9 @@ async def test_logs_hold_no_content(tmp_path: Path) -> None:
 async def test_long_ids_get_a_short_error(client: Client) -> None:
     """An error fits into the trailer however long the request's words are; its code and details arrive."""
     for session_id in ("x" * 1_024, "é" * 1_024):
-        refusal = await refused(client.messages.GetMessages(GetMessagesRequest(session_id=session_id)))
+        refusal = await refused(client.messages.GetMessages(session_id=session_id))
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
-        refusal = await refused(client.messages.GetMessages(GetMessagesRequest(session_id=session_id + "x")))
+        refusal = await refused(client.messages.GetMessages(session_id=session_id + "x"))
         assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["session_id"])
     tools = [tool(f"bad name {i}" * 9, "no schema") for i in range(128)]
     refusal = await refused(client.messages.SendMessage(ask("hello", tools=tools)))

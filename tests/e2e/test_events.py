@@ -17,19 +17,8 @@ from opencode.event.session_event_pb2 import (
     SessionEvent,
 )
 from opencode.message.content_pb2 import MESSAGE_STATUS_INTERRUPTED, MESSAGE_TYPE_HOST
-from opencode.message.message_pb2 import (
-    AbortSessionRequest,
-    AppendMessageRequest,
-    ListMessagesRequest,
-)
-from opencode.session.session_pb2 import (
-    SESSION_STATUS_IDLE,
-    DeleteSessionRequest,
-    GetSessionRequest,
-    SessionSettings,
-    UpdateSessionRequest,
-)
-from opencode.tool.tool_pb2 import SubmitToolResultRequest
+from opencode.message.message_pb2 import AppendMessageRequest
+from opencode.session.session_pb2 import SESSION_STATUS_IDLE, SessionSettings
 from tests.support.clients.conversation import (
     FOREVER,
     answer_to,
@@ -162,14 +151,12 @@ async def test_every_answer_about_a_session_can_be_watched_from(client: Client) 
     async with watching(client, session_id, after_sequence=sent.sequence) as watch:
         call = (await watch.until(lambda e: e.tool_call_updated.state.status == "pending")).tool_call_updated.state
     again = await client.messages.SendMessage(ask("/tool look {}", request_id="one", tools=[tool("look")]))
-    submitted = await client.tools.SubmitToolResult(
-        SubmitToolResultRequest(session_id=session_id, tool_call_id=call.id, output="rain")
-    )
+    submitted = await client.tools.SubmitToolResult(session_id=session_id, tool_call_id=call.id, output="rain")
     await turn_ended(client, sent)
     note = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_HOST, parts=[text("note")])
     appended = await client.messages.AppendMessage(note)
-    listed = await client.messages.ListMessages(ListMessagesRequest(session_id=session_id))
-    got = await client.sessions.GetSession(GetSessionRequest(session_id=session_id))
+    listed = await client.messages.ListMessages(session_id=session_id)
+    got = await client.sessions.GetSession(session_id=session_id)
     streamed_ = [r async for r in streamed(client, ask("one more", session_id))]
     answers = (sent, again, submitted, appended, listed, streamed_[0].accepted)
     places = [*((a.sequence, a.resume_token) for a in answers), (got.session.head_sequence, got.resume_token)]
@@ -213,13 +200,13 @@ async def test_tokens_of_elsewhere_are_refused(client: Client) -> None:
 )
 async def test_wrong_watches_are_refused(client: Client, fields: dict[str, object], field: str) -> None:
     """INVALID_ARGUMENT on the field."""
-    refusal = await refused(client.events.WatchEvents(WatchEventsRequest(**fields)).read())
+    refusal = await refused(client.events.WatchEvents(**fields).read())
     assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, [field])
 
 
 async def test_unknown_session_is_not_found(client: Client) -> None:
     """NOT_FOUND, SESSION_NOT_FOUND."""
-    refusal = await refused(client.events.WatchEvents(WatchEventsRequest(session_id="ses_none")).read())
+    refusal = await refused(client.events.WatchEvents(session_id="ses_none").read())
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
 
 
@@ -252,7 +239,7 @@ async def test_deletion_ends_the_watch_of_the_session(client: Client) -> None:
     session_id = (await talk(client, "one")).session_id
     async with watching(client, session_id, SessionFold(session_id), after_sequence=0) as watch:
         await watch.until_kind("caught_up")
-        await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+        await client.sessions.DeleteSession(session_id=session_id)
         while await watch.batch():
             pass
         assert await watch.call.code() == grpc.StatusCode.OK
@@ -264,7 +251,7 @@ async def test_deletion_shows_in_the_watch_of_all(client: Client) -> None:
     session_id = (await talk(client, "one")).session_id
     async with watching(client) as live:
         await live.until_kind("caught_up")
-        await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+        await client.sessions.DeleteSession(session_id=session_id)
         deleted = await live.until_kind("session_deleted")
     async with watching(client, from_beginning=True) as later:
         await later.until_kind("caught_up")
@@ -276,7 +263,7 @@ async def test_too_many_watchers_are_refused(tmp_path: Path) -> None:
     async with running_server(tmp_path, "[limits]\nmax_watchers = 2") as server, connect(server.address) as client:
         async with watching(client) as one, watching(client) as two:
             await asyncio.gather(one.until_kind("caught_up"), two.until_kind("caught_up"))
-            refusal = await refused(client.events.WatchEvents(WatchEventsRequest()).read())
+            refusal = await refused(client.events.WatchEvents().read())
             assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT")
             assert {"QuotaFailure", "RetryInfo"} <= set(refusal.details)
         while True:
@@ -423,9 +410,7 @@ async def test_watch_that_joins_at_the_end_of_a_turn_shows_it_ended(client: Clie
         accepted = await client.messages.SendMessage(ask("/rate 400\n/words 60000"))
         async with watching(client, accepted.session_id, after_sequence=0) as watch:
             await watch.until_text()
-        aborting = asyncio.ensure_future(
-            client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
-        )
+        aborting = asyncio.ensure_future(client.messages.AbortSession(session_id=accepted.session_id))
         worst = SESSION_STATUS_IDLE, {MESSAGE_STATUS_INTERRUPTED}
         while not aborting.done():
             fold = SessionFold(accepted.session_id)
@@ -489,20 +474,16 @@ async def test_watch_survives_tools_and_settings(client: Client, tmp_path: Path)
         await watch.until_kind("tool_call_updated", 2)
         refused = [e.part_finished.part.tool_use for e in watch.events if e.part_finished.part.tool_use.error]
         assert [(call.name, call.status) for call in refused] == [("none", "error")]
-        await client.sessions.UpdateSession(
-            UpdateSessionRequest(session_id=session_id, settings=SessionSettings(title="t"))
-        )
+        await client.sessions.UpdateSession(session_id=session_id, settings=SessionSettings(title="t"))
         await append(client, session_id, 2)
         answer = next(m for m in fold.listed() if m.answers_message_id)
         for part in answer.parts:
             if part.tool_use.status == "pending":
-                await client.tools.SubmitToolResult(
-                    SubmitToolResultRequest(session_id=session_id, tool_call_id=part.part_id, output="seen")
-                )
+                await client.tools.SubmitToolResult(session_id=session_id, tool_call_id=part.part_id, output="seen")
         await watch.until_turn_ended(accepted.turn_id)
         running = await client.messages.SendMessage(ask(FOREVER, session_id))
         await client.messages.SendMessage(ask("dropped", session_id))
-        await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+        await client.messages.AbortSession(session_id=session_id)
         await watch.until_turn_ended(running.turn_id)
         while fold.head != (await session_of(client, session_id)).head_sequence:
             await watch.batch()

@@ -81,7 +81,7 @@ async def test_the_explained_request_is_the_one_that_is_sent(api: str, tmp_path:
 async def test_a_conversation_that_would_be_compacted_is_told(client: Client, tmp_path: Path) -> None:
     """With the model's window; the offline provider can be explained as well."""
     accepted = await talk(client, "hi")
-    told = await client.messages.ExplainContext(ExplainContextRequest(session_id=accepted.session_id))
+    told = await client.messages.ExplainContext(session_id=accepted.session_id)
     assert (told.api, told.model.model_id, told.would_compact) == ("offline", "echo", False)
     assert told.sent_context.message_count == 2
     assert json.loads(told.request_json)
@@ -89,7 +89,7 @@ async def test_a_conversation_that_would_be_compacted_is_told(client: Client, tm
 
 async def test_what_cannot_be_explained_is_refused(client: Client) -> None:
     """Unknown sessions, models and agents, as in SendMessage."""
-    unknown = await refused(client.messages.ExplainContext(ExplainContextRequest(session_id="ses_none")))
+    unknown = await refused(client.messages.ExplainContext(session_id="ses_none"))
     assert (unknown.code, unknown.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
     session_id = (await talk(client, "hi")).session_id
     nobody = explain(session_id, agent="nobody")

@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
-from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
-from opencode.session.session_pb2 import DeleteSessionRequest, RevertSessionRequest
+from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.transfer.transfer_pb2 import ExportSessionsRequest
 from opencode.turn.turn_service_pb2 import RegenerateMessageRequest, SelectAlternativeRequest
 from tests.support.clients.archives import bring, export, records_in
@@ -33,13 +32,7 @@ from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.cli.commands import app
 from turnwire.core.use_cases.moving import exports
-from turnwire.domain.archive.records import (
-    ArchivedFile,
-    ArchivedMessage,
-    ArchivedSession,
-    ArchivedTurn,
-    SessionEnd,
-)
+from turnwire.domain.archive.records import ArchivedFile, ArchivedMessage, ArchivedSession, ArchivedTurn, SessionEnd
 from turnwire.domain.conversation.messages import FinishReason, Text
 
 
@@ -69,9 +62,7 @@ async def test_an_archive_holds_everything_once(client: Client) -> None:
     accepted = await client.messages.SendMessage(request)
     async with watching(client, session_id, after_sequence=accepted.sequence) as watch:
         await watch.until_turn_ended(accepted.turn_id)
-    await client.sessions.RevertSession(
-        RevertSessionRequest(session_id=session_id, before_message_id=accepted.message_id)
-    )
+    await client.sessions.RevertSession(session_id=session_id, before_message_id=accepted.message_id)
     records = records_in(await export(client, session_id))
     first = records[0]
     assert isinstance(first, ArchivedSession)
@@ -116,7 +107,7 @@ async def test_all_sessions_come_in_the_order_of_their_creation(client: Client) 
     await append(client, made[0], text("hello"))
     assert sessions_in(await export(client)) == made
     assert sessions_in(await export(client, made[2], made[0])) == [made[2], made[0]]
-    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=made[1]))
+    await client.sessions.DeleteSession(session_id=made[1])
     assert sessions_in(await export(client)) == [made[0], made[2]]
 
 
@@ -142,7 +133,7 @@ async def test_a_running_turn_ends_the_archive_before_its_first_open_message(cli
     assert said(archive) == ["before", "before", FOREVER]
     turns = [record.turn for record in records_in(archive) if isinstance(record, ArchivedTurn)]
     assert [turn.finish_reason for turn in turns] == [FinishReason.STOP, FinishReason.INTERRUPTED]
-    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+    await client.messages.AbortSession(session_id=session_id)
 
 
 async def test_files_can_stay_away(client: Client) -> None:
@@ -171,7 +162,7 @@ async def test_wrong_requests_are_refused(
     client: Client, fields: dict[str, Any], code: str, reason: str, named: list[str]
 ) -> None:
     """Before the first byte, with the field."""
-    found = await refused(client.transfer.ExportSessions(ExportSessionsRequest(**fields)).read())
+    found = await refused(client.transfer.ExportSessions(**fields).read())
     assert (found.code.name, found.reason, found.fields) == (code, reason, named)
 
 
@@ -184,10 +175,10 @@ async def test_slow_readers_hold_their_places_and_nothing_else(client: Client, m
     session_id = await new_session(client)
     for _ in range(16):  # far more than a connection holds on its way
         await append(client, session_id, text("x" * 2_000_000))
-    slow = [client.transfer.ExportSessions(ExportSessionsRequest()) for _ in range(2)]
+    slow = [client.transfer.ExportSessions() for _ in range(2)]
     for call in slow:
         await call.read()
-    third = await refused(client.transfer.ExportSessions(ExportSessionsRequest()).read())
+    third = await refused(client.transfer.ExportSessions().read())
     assert (third.code, third.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT")
     await append(client, session_id, text("meanwhile"))
     slow[0].cancel()

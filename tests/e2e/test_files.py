@@ -9,9 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.file.file_pb2 import DownloadFileRequest, DownloadFileResponse
-from opencode.message.message_pb2 import ExplainContextRequest, SendMessageRequest
-from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
+from opencode.file.file_pb2 import DownloadFileResponse
+from opencode.message.message_pb2 import SendMessageRequest
 from tests.support.clients.conversation import (
     ask,
     displayed,
@@ -62,7 +61,7 @@ async def test_bytes_and_data_uri_are_stored(client: Client, tmp_path: Path) -> 
 async def test_files_show_in_display_form(client: Client) -> None:
     """GetMessages carries the reference, not the bytes."""
     stored = await send_file(client, url=data_uri(PNG), filename="cat.png")
-    session = (await client.sessions.ListSessions(ListSessionsRequest())).sessions[0]
+    session = (await client.sessions.ListSessions()).sessions[0]
     shown = (await displayed(client, session.id))[0]
     assert list(shown.files) == [stored]
     assert shown.ByteSize() < 600
@@ -102,10 +101,7 @@ async def test_configured_root_may_be_read(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "a.txt").write_text("hello")
-    async with (
-        running_server(tmp_path, f'[files]\nroots = ["{root}"]') as server,
-        connect(server.address) as client,
-    ):
+    async with running_server(tmp_path, f'[files]\nroots = ["{root}"]') as server, connect(server.address) as client:
         assert (await send_file(client, path=str(root / "a.txt"))).size_bytes == 5
 
 
@@ -129,10 +125,7 @@ async def test_nothing_outside_the_roots_is_read(tmp_path: Path) -> None:
     (folder / "loop").symlink_to(folder / "loop")
     os.mkfifo(folder / "pipe")
     words = set()
-    async with (
-        running_server(tmp_path, f'[files]\nroots = ["{folder}"]') as server,
-        connect(server.address) as client,
-    ):
+    async with running_server(tmp_path, f'[files]\nroots = ["{folder}"]') as server, connect(server.address) as client:
         session_id = await new_session(client, directory=str(folder))
         for path in (
             *("../secret.txt", str(secret), "link.txt", "up/secret.txt", "loop", "pipe", "missing", ".", "/etc/passwd"),
@@ -141,8 +134,8 @@ async def test_nothing_outside_the_roots_is_read(tmp_path: Path) -> None:
         ):
             parts = [text("look"), file(path=path)]
             for call in (
-                client.messages.SendMessage(SendMessageRequest(session_id=session_id, parts=parts)),
-                client.messages.ExplainContext(ExplainContextRequest(session_id=session_id, parts=parts)),
+                client.messages.SendMessage(session_id=session_id, parts=parts),
+                client.messages.ExplainContext(session_id=session_id, parts=parts),
             ):
                 refusal = await refused(call)
                 assert refusal.code == grpc.StatusCode.INVALID_ARGUMENT, path
@@ -161,7 +154,7 @@ async def test_local_server_reads_below_the_folder_where_it_was_started(client: 
     assert (await send_file(client, path=str(tmp_path / "sub" / "a.txt"))).size_bytes == 5
     above = tmp_path.parent / f"{tmp_path.name}.txt"
     above.write_text("secret")
-    refusal = await refused(client.messages.SendMessage(SendMessageRequest(parts=[file(path=str(above))])))
+    refusal = await refused(client.messages.SendMessage(parts=[file(path=str(above))]))
     assert "is not a readable file below a folder that the server may read" in refusal.message
 
 
@@ -171,13 +164,13 @@ async def test_tenant_without_roots_reads_no_file(tmp_path: Path) -> None:
     toml = f'[files]\nroots = ["{tmp_path}"]\n[tenants.default]\nroots = []'
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         for path in ("a.txt", str(tmp_path / "a.txt"), "missing"):
-            refusal = await refused(client.messages.SendMessage(SendMessageRequest(parts=[file(path=path)])))
+            refusal = await refused(client.messages.SendMessage(parts=[file(path=path)]))
             assert refusal.fields == ["parts[0].file.path"]
             assert "names a file of the server, and none may be read" in refusal.message
         refusal = await refused(new_session(client, directory=str(tmp_path)))
         assert refusal.fields == ["settings.directory"]
         assert "is set, and no files of the server may be read" in refusal.message
-        assert not (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+        assert not (await client.sessions.ListSessions()).sessions
         assert (await send_file(client, data=b"hello")).size_bytes == 5
 
 
@@ -216,7 +209,7 @@ async def test_unshared_files_go_with_their_session(client: Client, tmp_path: Pa
     one, two = await new_session(client), await new_session(client)
     for session_id, content in ((one, shared), (one, alone), (two, shared)):
         await send_file(client, session_id, url=data_uri(content, "text/plain"))
-    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=one))
+    await client.sessions.DeleteSession(session_id=one)
     assert list(stored_files(tmp_path).values()) == [shared]
 
 
@@ -258,9 +251,7 @@ async def test_tokens_of_the_server_are_refused(client: Client, tmp_path: Path) 
 
 async def download(client: Client, session_id: str, sha256: str) -> list[DownloadFileResponse]:
     """Reads a whole file."""
-    return [
-        answer async for answer in client.files.DownloadFile(DownloadFileRequest(session_id=session_id, sha256=sha256))
-    ]
+    return [answer async for answer in client.files.DownloadFile(session_id=session_id, sha256=sha256)]
 
 
 @pytest.mark.matrix
@@ -301,7 +292,7 @@ async def test_a_file_of_a_deleted_session_is_gone(client: Client) -> None:
     one, two = await new_session(client), await new_session(client)
     for session_id in (one, two):
         sha256 = (await send_file(client, session_id, url=data_uri(b"shared"))).sha256
-    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=one))
+    await client.sessions.DeleteSession(session_id=one)
     assert (await refused(download(client, one, sha256))).reason == "SESSION_NOT_FOUND"
     [answer] = await download(client, two, sha256)
     assert answer.data == b"shared"

@@ -15,23 +15,8 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_USER,
 )
 from opencode.message.message_pb2 import AppendMessageRequest
-from opencode.search.search_pb2 import SearchMessagesRequest
-from opencode.session.session_pb2 import (
-    SESSION_ORDER_TITLE,
-    ArchiveSessionRequest,
-    ClearSessionRequest,
-    ForkSessionRequest,
-    ListSessionsRequest,
-    RestoreSessionRequest,
-    RevertSessionRequest,
-    SessionInfo,
-)
-from opencode.turn.turn_service_pb2 import (
-    EditQueuedMessageRequest,
-    RegenerateMessageRequest,
-    RemoveQueuedMessageRequest,
-    StartTurnRequest,
-)
+from opencode.session.session_pb2 import SESSION_ORDER_TITLE, ListSessionsRequest, SessionInfo
+from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest, RegenerateMessageRequest
 from tests.support.clients.answers import append_answer, append_user, called, results_of
 from tests.support.clients.archives import bring, export, records_in
 from tests.support.clients.conversation import (
@@ -172,10 +157,8 @@ async def test_a_change_that_comes_between_keeps_the_words(client: Client) -> No
         session_id = await new_session(client)
         calls: list[Awaitable[Any]] = [
             client.sessions.UpdateSession(change_of(session_id, labels={"n": "1"})),
-            client.messages.AppendMessage(
-                AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[text("Words")])
-            ),
-            client.sessions.ArchiveSession(ArchiveSessionRequest(session_id=session_id)),
+            client.messages.AppendMessage(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[text("Words")]),
+            client.sessions.ArchiveSession(session_id=session_id),
             client.sessions.UpdateSession(change_of(session_id, labels={"n": "2"})),
         ]
         await asyncio.gather(*calls)
@@ -216,7 +199,7 @@ async def test_lists_and_searches_show_it(client: Client) -> None:
 
     assert await listed() == [ids[3], ids[2], ids[0], ids[1]]
     assert await listed(title_text="alpha") == [ids[2]]
-    [hit] = (await client.search.SearchMessages(SearchMessagesRequest(query="wyvern"))).hits
+    [hit] = (await client.search.SearchMessages(query="wyvern")).hits
     assert hit.session_title == "Gamma wyvern"
     await client.sessions.UpdateSession(change_of(ids[1], title="Above all", labels=label))
     assert await listed() == [ids[3], ids[1], ids[2], ids[0]]
@@ -234,11 +217,9 @@ async def test_what_happens_to_the_message_leaves_the_title(client: Client) -> N
     started = await client.turns.RegenerateMessage(again)
     async with watching(client, session_id, after_sequence=0) as watch:
         await watch.until_turn_ended(started.turn.turn_id)
-    await client.sessions.RevertSession(
-        RevertSessionRequest(session_id=session_id, before_message_id=started.turn.user_message_id)
-    )
-    await client.sessions.RestoreSession(RestoreSessionRequest(session_id=session_id))
-    await client.sessions.ClearSession(ClearSessionRequest(session_id=session_id))
+    await client.sessions.RevertSession(session_id=session_id, before_message_id=started.turn.user_message_id)
+    await client.sessions.RestoreSession(session_id=session_id)
+    await client.sessions.ClearSession(session_id=session_id)
     assert title_of(await session_of(client, session_id)) == ("First words", True)
     await talk(client, "Later words", session_id)
     assert await titles(client, session_id) == ["First words"]
@@ -249,13 +230,11 @@ async def test_a_copy_has_the_title(client: Client) -> None:
     """As it is shown, and from its first event on; also a copy of many messages, and one with a title of its own."""
     session_id = await new_session(client)
     first = await append(client, session_id, "First words")
-    short = (await client.sessions.ForkSession(ForkSessionRequest(session_id=session_id))).session
+    short = (await client.sessions.ForkSession(session_id=session_id)).session
     for number in range(120):
         await append(client, session_id, f"Message {number}")
-    long = (await client.sessions.ForkSession(ForkSessionRequest(session_id=session_id))).session
-    part = (
-        await client.sessions.ForkSession(ForkSessionRequest(session_id=session_id, through_message_id=first))
-    ).session
+    long = (await client.sessions.ForkSession(session_id=session_id)).session
+    part = (await client.sessions.ForkSession(session_id=session_id, through_message_id=first)).session
     for copy in (short, long, part):
         events = await told(client, copy.id)
         assert title_of(events[0].session_created.session) == title_of(copy) == ("First words", True)
@@ -276,7 +255,7 @@ async def test_an_archive_has_titles_that_were_set_alone(tmp_path: Path) -> None
             await append(alice, session_id, "A host", MESSAGE_TYPE_HOST)
             await append(alice, session_id, "First words")
             await append(alice, session_id, "Second words")
-        await alice.sessions.ClearSession(ClearSessionRequest(session_id=ids[0]))
+        await alice.sessions.ClearSession(session_id=ids[0])
         archive = await export(alice, *ids)
         sessions = [one.session for one in records_in(archive) if isinstance(one, ArchivedSession)]
         assert [session.title for session in sessions] == ["", "Mine", ""]
@@ -302,7 +281,7 @@ async def _edit(client: Client, session_id: str, message_id: str) -> None:
 
 
 async def _remove(client: Client, session_id: str, message_id: str) -> None:
-    await client.turns.RemoveQueuedMessage(RemoveQueuedMessageRequest(session_id=session_id, message_id=message_id))
+    await client.turns.RemoveQueuedMessage(session_id=session_id, message_id=message_id)
 
 
 @pytest.mark.slow
@@ -338,7 +317,7 @@ async def test_a_message_that_is_answered_later_is_told_without_a_title(client: 
     session_id = await new_session(client)
     first = await append_user(client, session_id, "First words")
     await append_user(client, session_id, "Second words")
-    started = await client.turns.StartTurn(StartTurnRequest(session_id=session_id, user_message_id=first))
+    started = await client.turns.StartTurn(session_id=session_id, user_message_id=first)
     async with watching(client, session_id, after_sequence=0) as watch:
         await watch.until_turn_ended(started.turn.turn_id)
     assert kinds(await told(client, session_id)).count("message_added") == 4

@@ -20,23 +20,9 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_USER,
     SessionMessage,
 )
-from opencode.message.message_pb2 import (
-    AbortSessionRequest,
-    AppendMessageRequest,
-    ExplainContextRequest,
-    SendMessageRequest,
-)
-from opencode.search.search_pb2 import SearchMessagesRequest
-from opencode.session.session_pb2 import (
-    ClearSessionRequest,
-    DeleteSessionRequest,
-    ForkSessionRequest,
-    ForkSessionResponse,
-    SessionSettings,
-)
-from opencode.tool.tool_pb2 import SubmitToolResultRequest
+from opencode.message.message_pb2 import ExplainContextRequest, SendMessageRequest
+from opencode.session.session_pb2 import ForkSessionRequest, ForkSessionResponse, SessionSettings
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED, TurnSettings
-from opencode.turn.turn_service_pb2 import ListTurnsRequest
 from tests.support.clients.archives import long_session
 from tests.support.clients.conversation import (
     FOREVER,
@@ -121,16 +107,12 @@ async def test_a_model_reads_a_copy_as_it_reads_the_original(api: str, tmp_path:
             for words in ("go", "again"):
                 parts = [text(words), file(url="data:text/plain;base64,aGVsbG8=", filename="a.txt")]
                 accepted = await client.messages.SendMessage(
-                    SendMessageRequest(
-                        session_id=session_id, parts=parts, model=MODEL, tools=[tool("look")], metadata_json='{"a":1}'
-                    )
+                    session_id=session_id, parts=parts, model=MODEL, tools=[tool("look")], metadata_json='{"a":1}'
                 )
                 async with watching(client, session_id, after_sequence=accepted.sequence) as watch:
                     updated = await watch.until(lambda event: event.tool_call_updated.state.status == "pending")
                     await client.tools.SubmitToolResult(
-                        SubmitToolResultRequest(
-                            session_id=session_id, tool_call_id=updated.tool_call_updated.state.id, output="a cat"
-                        )
+                        session_id=session_id, tool_call_id=updated.tool_call_updated.state.id, output="a cat"
                     )
                     await watch.until_turn_ended(accepted.turn_id)
             copy = (await fork(client, session_id)).session.id
@@ -142,7 +124,7 @@ async def test_a_model_reads_a_copy_as_it_reads_the_original(api: str, tmp_path:
             sent = await explained(client, session_id)
             assert (sealed in sent) == (api != "openai_chat")  # which seals nothing
             assert [await explained(client, one) for one in (copy, again)] == [sent, sent]
-            turns = (await client.turns.ListTurns(ListTurnsRequest(session_id=copy))).turns
+            turns = (await client.turns.ListTurns(session_id=copy)).turns
     assert [turn.turn_id for turn in turns] == [copied[0].turn_id, copied[3].turn_id]
     assert [(turn.status, turn.finish_reason, turn.steps) for turn in turns] == [
         (TURN_STATUS_ENDED, FINISH_REASON_STOP, 2)
@@ -185,12 +167,12 @@ async def test_a_copy_and_its_original_live_apart(client: Client) -> None:
     shown = await displayed(client, copy)
     await talk(client, "only here", copy)
     assert await messages_of(client, session_id) == before
-    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+    await client.sessions.DeleteSession(session_id=session_id)
     copied = await messages_of(client, copy)
     assert [words_of(m) for m in copied[-2:]] == ["only here", "only here"]
     assert (await displayed(client, copy))[: len(shown)] == shown
     sha256 = copied[0].parts[1].file.sha256
-    pieces = client.files.DownloadFile(DownloadFileRequest(session_id=copy, sha256=sha256))
+    pieces = client.files.DownloadFile(session_id=copy, sha256=sha256)
     assert b"".join([piece.data async for piece in pieces]) == b"hello"
 
 
@@ -255,12 +237,12 @@ async def test_a_named_fork_is_made_once(client: Client) -> None:
     session_id = (await talk(client, "hello")).session_id
     first, second = await asyncio.gather(*(fork(client, session_id, request_id="forks-once") for _ in range(2)))
     assert first == second
-    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+    await client.sessions.DeleteSession(session_id=session_id)
     await talk(client, "more", first.session.id)
     retried = await fork(client, session_id, request_id="forks-once")
     assert (retried.session.id, retried.message_ids) == (first.session.id, first.message_ids)
     assert retried.session.head_sequence > 2
-    await client.sessions.ClearSession(ClearSessionRequest(session_id=first.session.id))
+    await client.sessions.ClearSession(session_id=first.session.id)
     assert (await fork(client, session_id, request_id="forks-once")).message_ids == first.message_ids
     found = await refused(fork(client, session_id, "msg_other", request_id="forks-once"))
     assert found.reason == "REQUEST_ID_REUSED"
@@ -283,9 +265,9 @@ async def test_a_copy_of_a_running_session_has_what_is_complete(client: Client) 
     assert [(one.code, one.reason) for one in refusals] == [
         (grpc.StatusCode.FAILED_PRECONDITION, "TURN_IN_PROGRESS")
     ] * 2
-    turns = (await client.turns.ListTurns(ListTurnsRequest(session_id=made.session.id))).turns
+    turns = (await client.turns.ListTurns(session_id=made.session.id)).turns
     assert [turn.finish_reason for turn in turns] == [FINISH_REASON_STOP, FINISH_REASON_INTERRUPTED]
-    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id, expected_turn_id=running.turn_id))
+    await client.messages.AbortSession(session_id=session_id, expected_turn_id=running.turn_id)
     await talk(client, "on we go", made.session.id)
 
 
@@ -296,7 +278,7 @@ async def test_an_open_call_is_not_copied(client: Client) -> None:
         await watch.until(lambda event: event.tool_call_updated.state.status == "pending")
     made = await fork(client, accepted.session_id)
     assert [m.type for m in await messages_of(client, made.session.id)] == [MESSAGE_TYPE_USER]
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
 
 
 async def test_an_empty_session_can_be_copied(client: Client) -> None:
@@ -312,13 +294,11 @@ async def test_copies_count_for_quotas(tmp_path: Path) -> None:
     async with server_of_tenants(tmp_path, toml) as server, connect_as(server.address, "acme", "ann") as acme:
         session_id = await new_session(acme, title="Plans")
         words = "x" * 3000
-        await acme.messages.AppendMessage(
-            AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_SYSTEM, parts=[text(words)])
-        )
+        await acme.messages.AppendMessage(session_id=session_id, type=MESSAGE_TYPE_SYSTEM, parts=[text(words)])
         copy = (await fork(acme, session_id)).session.id
         found = await refused(fork(acme, session_id))
         assert (found.reason, found.metadata["quota"]) == ("QUOTA_EXCEEDED", "stored_bytes")
-        await acme.sessions.DeleteSession(DeleteSessionRequest(session_id=copy))
+        await acme.sessions.DeleteSession(session_id=copy)
         await fork(acme, session_id)
         await new_session(acme)
         assert (await refused(fork(acme, session_id))).metadata["quota"] == "sessions"
@@ -341,9 +321,9 @@ async def test_a_long_copy_is_stored_in_parts(client: Client) -> None:
     assert [words_of(message) for message in copies] == [str(number) for number in range(450)]
     assert content(copies) != [] and len(content(originals)) == 450
     assert made.message_ids[originals[449].message_id] == copies[449].message_id
-    found = await client.search.SearchMessages(SearchMessagesRequest(query="449", session_ids=[made.session.id]))
+    found = await client.search.SearchMessages(query="449", session_ids=[made.session.id])
     assert [hit.message_id for hit in found.hits] == [copies[449].message_id]
-    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+    await client.sessions.DeleteSession(session_id=session_id)
     sha256 = next(part.file.sha256 for part in copies[100].parts if part.HasField("file"))
     request = DownloadFileRequest(session_id=made.session.id, sha256=sha256)
     assert b"".join([answer.data async for answer in client.files.DownloadFile(request)]) == b"abc"

@@ -11,9 +11,7 @@ import grpc
 import pytest
 
 from opencode.event.event_pb2 import GlobalEvent, SubscribeGlobalEventsRequest
-from opencode.message.message_pb2 import AbortSessionRequest
 from opencode.session.session_pb2 import UpdateDirectoryRequest
-from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from tests.support.clients.conversation import FOREVER, answer_to, ask, model, new_session, refused, tool, words_of
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.feed import memory
@@ -46,7 +44,7 @@ class Subscription:
 @contextlib.asynccontextmanager
 async def subscribed(client: Client, *session_ids: str) -> AsyncIterator[Subscription]:
     """Opens a subscription that the server has begun to serve."""
-    call = client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest(session_ids=session_ids))
+    call = client.events.SubscribeGlobalEvents(session_ids=session_ids)
     try:
         await call.initial_metadata()
         yield Subscription(call)
@@ -120,7 +118,7 @@ async def test_aborted_answer_finishes_as_error(client: Client) -> None:
             lambda e: "one" in e.message_part_updated.text.text and e.message_part_updated.part_index == 0
         )
         await stream.until(lambda e: e.message_updated.role == "assistant" or e.HasField("message_part_updated"))
-        await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+        await client.messages.AbortSession(session_id=accepted.session_id)
         await stream.until_finish("error")
 
 
@@ -168,9 +166,7 @@ async def test_tool_calls_are_told_with_their_result(client: Client) -> None:
         )
         state = pending.message_part_updated.tool.state
         assert (state.name, state.input_json) == ("look", '{"a":1}')
-        await client.tools.SubmitToolResult(
-            SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=state.id, output="a cat")
-        )
+        await client.tools.SubmitToolResult(session_id=accepted.session_id, tool_call_id=state.id, output="a cat")
         settled = await stream.until(lambda e: e.message_part_updated.tool.state.status == "success")
         assert settled.message_part_updated.tool.state.output == "a cat"
         await stream.until_finish("stop")
@@ -191,7 +187,7 @@ async def test_subscription_starts_with_what_streams(client: Client) -> None:
     accepted = await client.messages.SendMessage(ask("already here\n/rate 0.1\n/words 2"))
     async with subscribed(client) as stream:
         await stream.until(lambda e: "already here" in e.message_part_updated.text.text)
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
 
 
 @pytest.mark.slow

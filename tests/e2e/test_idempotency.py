@@ -8,13 +8,7 @@ import grpc
 import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST, MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import (
-    DISPOSITION_DUPLICATE,
-    DISPOSITION_STARTED,
-    AppendMessageRequest,
-    GetMessageRequest,
-)
-from opencode.session.session_pb2 import ListSessionsRequest
+from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, DISPOSITION_STARTED, AppendMessageRequest
 from opencode.turn.turn_service_pb2 import StartTurnRequest
 from tests.support.clients.conversation import (
     FOREVER,
@@ -72,9 +66,7 @@ async def test_a_message_is_found_by_the_name_of_its_request(client: Client) -> 
     await client.turns.StartTurn(start)
 
     async def find(name: str, **fields: str) -> Any:
-        return await client.messages.GetMessage(
-            GetMessageRequest(**{"session_id": session_id, "message_request_id": name, **fields})
-        )
+        return await client.messages.GetMessage(**{"session_id": session_id, "message_request_id": name, **fields})
 
     for name, message_id in (("r1", sent.message_id), ("r2", noted.message_id)):
         assert (await find(name)).message.message_id == message_id
@@ -90,7 +82,7 @@ async def test_concurrent_retries_agree(client: Client) -> None:
     answers = await asyncio.gather(*(client.messages.SendMessage(ask("hello", request_id="r1")) for _ in range(20)))
     assert len({(a.session_id, a.message_id, a.turn_id, a.sequence) for a in answers}) == 1
     assert [a.disposition for a in answers].count(DISPOSITION_STARTED) == 1
-    assert len((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == 1
+    assert len((await client.sessions.ListSessions()).sessions) == 1
 
 
 async def test_answer_is_remembered_across_restarts(tmp_path: Path) -> None:

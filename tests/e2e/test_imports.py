@@ -11,12 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from opencode.event.session_event_pb2 import CONVERSATION_CHANGE_IMPORTED
-from opencode.search.search_pb2 import SearchMessagesRequest
-from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
-from opencode.transfer.transfer_pb2 import (
-    ImportSessionsRequest,
-    ImportSessionsResponse,
-)
+from opencode.transfer.transfer_pb2 import ImportSessionsRequest, ImportSessionsResponse
 from tests.support.clients.archives import bring, export, upload
 from tests.support.clients.conversation import (
     ask,
@@ -69,12 +64,12 @@ async def test_a_session_moves_to_another_tenant(tmp_path: Path) -> None:
         theirs, mine = await messages_of(bob, moved.session_id), await messages_of(alice, session_id)
         assert [[part.text for part in m.parts] for m in theirs] == [[part.text for part in m.parts] for m in mine]
         assert len(await displayed(bob, moved.session_id)) == len(await displayed(alice, session_id)) > 3
-        found = await bob.search.SearchMessages(SearchMessagesRequest(query="hello"))
+        found = await bob.search.SearchMessages(query="hello")
         assert [hit.session_id for hit in found.hits] == [moved.session_id] * len(found.hits) != []
         accepted = await talk(bob, "and on", moved.session_id)
         assert accepted.session_id == moved.session_id
         assert await export(alice, session_id) == archive
-        again = await refused(alice.transfer.ImportSessions(ImportSessionsRequest(upload_id="upl_1")).read())
+        again = await refused(alice.transfer.ImportSessions(upload_id="upl_1").read())
         assert (again.code, again.reason) == (grpc.StatusCode.NOT_FOUND, "UPLOAD_NOT_FOUND")
 
 
@@ -99,13 +94,13 @@ async def test_one_import_of_a_tenant_runs_at_a_time(client: Client) -> None:
     """Another one is refused until its end."""
     archive = lines([one for number in range(40) for one in golden_records(str(number))])
     ids = [await upload(client, archive) for _ in range(2)]
-    first = client.transfer.ImportSessions(ImportSessionsRequest(upload_id=ids[0]))
+    first = client.transfer.ImportSessions(upload_id=ids[0])
     await first.read()
-    second = await refused(client.transfer.ImportSessions(ImportSessionsRequest(upload_id=ids[1])).read())
+    second = await refused(client.transfer.ImportSessions(upload_id=ids[1]).read())
     assert (second.code, second.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "IMPORT_RUNNING")
     while await first.read() is not grpc.aio.EOF:
         pass
-    answers = [a async for a in client.transfer.ImportSessions(ImportSessionsRequest(upload_id=ids[1]))]
+    answers = [a async for a in client.transfer.ImportSessions(upload_id=ids[1])]
     assert all(one.existed for answer in answers for one in answer.sessions)
 
 
@@ -150,7 +145,7 @@ async def test_command_says_what_became_of_each_session(tmp_path: Path) -> None:
         assert await run(5, "--dry-run") == (0, [would, "1 of them would get 2 new messages"])
         assert await run(5) == (0, [there, "1 of them got 2 new messages"])
         assert await run(5) == (0, [there])
-        [session] = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+        [session] = (await client.sessions.ListSessions()).sessions
         await talk(client, "and on", session.id)
         differs = "1 of them differs, continued or changed since the import: nothing was stored for it"
         assert await run(5) == (0, [there, differs])
@@ -175,7 +170,7 @@ async def test_command_imports_what_the_other_one_wrote(tmp_path: Path) -> None:
             return await asyncio.to_thread(CliRunner().invoke, app, command, input=typed)
 
         assert "0 sessions imported, 1 was there already" in (await run(str(archive))).stdout
-        await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+        await client.sessions.DeleteSession(session_id=session_id)
         dry = await run(str(archive), "--dry-run", "--json")
         assert json.loads(dry.stdout)["sessions"][0]["session_id"] == ""
         done = await run("-", "--json", typed=archive.read_bytes())

@@ -16,13 +16,12 @@ from opencode.message.message_pb2 import (
     DISPOSITION_DUPLICATE,
     DISPOSITION_QUEUED,
     DISPOSITION_STARTED,
-    AbortSessionRequest,
     AppendMessageRequest,
     SendMessageResponse,
 )
-from opencode.tool.tool_pb2 import PERMISSION_REPLY_CANCELLED, ListPermissionsRequest
+from opencode.tool.tool_pb2 import PERMISSION_REPLY_CANCELLED
 from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE, TurnSettings
-from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest, ListQueueRequest, StartTurnRequest
+from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest, StartTurnRequest
 from tests.support.clients.conversation import (
     FOREVER,
     answer_to,
@@ -119,7 +118,7 @@ async def test_a_repeated_request_interrupts_once(client: Client) -> None:
     again = await interrupt(client, FOREVER, running.session_id, request_id=f"{running.turn_id}")
     assert (again.disposition, again.turn_id) == (DISPOSITION_DUPLICATE, first.turn_id)
     assert (await session_of(client, running.session_id)).active_turn_id == first.turn_id
-    await client.messages.AbortSession(AbortSessionRequest(session_id=running.session_id))
+    await client.messages.AbortSession(session_id=running.session_id)
 
 
 async def test_a_stream_shows_the_turn_of_its_message(client: Client) -> None:
@@ -152,7 +151,7 @@ async def test_an_open_permission_request_is_closed(tmp_path: Path) -> None:
             replied = await watch.until_kind("permission_replied")
             assert replied.permission_replied.response == PERMISSION_REPLY_CANCELLED
         await check_interrupted(client, running, now)
-        listed = await client.permissions.ListPermissions(ListPermissionsRequest(session_id=running.session_id))
+        listed = await client.permissions.ListPermissions(session_id=running.session_id)
         assert not listed.permissions
 
 
@@ -187,7 +186,7 @@ async def test_a_waiting_message_can_interrupt_later(client: Client) -> None:
         return client.turns.EditQueuedMessage(request)
 
     await edit(second, BUSY_POLICY_QUEUE, parts=[text("zwei")])
-    queue = await client.turns.ListQueue(ListQueueRequest(session_id=running.session_id))
+    queue = await client.turns.ListQueue(session_id=running.session_id)
     assert [one.message_id for one in queue.entries] == [first.message_id, second.message_id]
     edited = await edit(second, BUSY_POLICY_INTERRUPT)
     assert words_of(edited.message) == "zwei"

@@ -8,7 +8,6 @@ import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest, MessagePart, TextPart
-from opencode.session.session_pb2 import GetSessionRequest
 from tests.support.clients.conversation import messages_of, new_session, words_of
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
@@ -41,7 +40,7 @@ async def test_large_messages_of_many_connections_hold_up_nobody(tmp_path: Path)
         sessions = [await new_session(neighbour) for _ in range(CONNECTIONS)]
         stored = asyncio.gather(*map(store_all, sessions))
         while not stored.done():
-            await neighbour.sessions.GetSession(GetSessionRequest(session_id=own), timeout=200)
+            await neighbour.sessions.GetSession(session_id=own, timeout=200)
         await stored
         for one in sessions:
             assert sorted(map(words_of, await messages_of(neighbour, one))) == TEXTS

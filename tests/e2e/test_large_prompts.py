@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_STOP
-from opencode.message.message_pb2 import AbortSessionRequest
 from tests.support.clients.conversation import ask, model, turn_ended
 from tests.support.servers.running import connect, running_server
 from turnwire.domain.limits import Limits
@@ -56,10 +55,10 @@ async def test_prompts_that_nobody_reads_wait_for_each_other(tmp_path: Path) -> 
         second = await connections.get()
         for accepted in (small, large[0]):
             assert connections.empty()
-            await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+            await client.messages.AbortSession(session_id=accepted.session_id)
         third = await connections.get()
-        await client.messages.AbortSession(AbortSessionRequest(session_id=large[2].session_id))
-        await client.messages.AbortSession(AbortSessionRequest(session_id=large[1].session_id))
+        await client.messages.AbortSession(session_id=large[2].session_id)
+        await client.messages.AbortSession(session_id=large[1].session_id)
         for writer in (first, second, third):
             writer.transport.abort()
         assert connections.empty()

@@ -8,13 +8,7 @@ import pytest
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_STEER
-from opencode.turn.turn_service_pb2 import (
-    EditQueuedMessageRequest,
-    ListQueueRequest,
-    RegenerateMessageRequest,
-    RemoveQueuedMessageRequest,
-    StartTurnRequest,
-)
+from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, refused, session_of, text
 from tests.support.servers.running import connect, running_server
 from turnwire.core import memory
@@ -45,22 +39,20 @@ async def test_without_room_nothing_is_read_or_changed(tmp_path: Path, monkeypat
         await room.acquire("other", room.limit)
         before = (await session_of(client, running.session_id)).head_sequence
         calls = (
-            client.turns.EditQueuedMessage(
-                EditQueuedMessageRequest(**ids, message_id=waiting[0].message_id, busy_policy=BUSY_POLICY_STEER)
-            ),
-            client.turns.RegenerateMessage(RegenerateMessageRequest(**ids, message_id=running.message_id)),
-            client.turns.StartTurn(StartTurnRequest(session_id=session_id, user_message_id=other.message_id)),
+            client.turns.EditQueuedMessage(**ids, message_id=waiting[0].message_id, busy_policy=BUSY_POLICY_STEER),
+            client.turns.RegenerateMessage(**ids, message_id=running.message_id),
+            client.turns.StartTurn(session_id=session_id, user_message_id=other.message_id),
         )
         for call in calls:
             refusal = await refused(call)
             assert (refusal.reason, refusal.metadata["limit"]) == ("CONCURRENCY_LIMIT", "MAX_READ_BYTES")
         assert (await session_of(client, running.session_id)).head_sequence == before
-        await client.turns.RemoveQueuedMessage(RemoveQueuedMessageRequest(**ids, message_id=waiting[1].message_id))
+        await client.turns.RemoveQueuedMessage(**ids, message_id=waiting[1].message_id)
         room.release("other", room.limit)
         edit = EditQueuedMessageRequest(**ids, message_id=waiting[0].message_id, busy_policy=BUSY_POLICY_STEER)
         edited = await client.turns.EditQueuedMessage(edit)
         assert edited.message == (await messages_of(client, running.session_id))[-1]
         assert edited.message.parts[0].text.text == LONG
-        assert edited.revision == (await client.turns.ListQueue(ListQueueRequest(**ids))).revision
+        assert edited.revision == (await client.turns.ListQueue(**ids)).revision
         await asyncio.gather(*(client.turns.EditQueuedMessage(edit) for _ in range(3)))
         assert room.in_use == 0

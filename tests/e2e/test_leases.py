@@ -10,9 +10,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from opencode.event.event_pb2 import SubscribeGlobalEventsRequest
-from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
-from opencode.session.session_pb2 import ClearSessionRequest, DeleteSessionRequest
+from opencode.message.message_pb2 import SendMessageResponse
 from opencode.tool.tool_pb2 import ListOpenToolCallsRequest, OpenToolCall, PermissionResponse, ToolCallState
 from tests.support.clients.conversation import (
     answer_to,
@@ -58,11 +56,7 @@ async def test_of_many_claims_one_succeeds(tmp_path: Path) -> None:
             runs[call.id] += 1
             await one.tools.SubmitToolResult(result(accepted, call, name, lease_id=lease.lease_id))
 
-    async with (
-        running_server(tmp_path) as server,
-        connect(server.address) as one,
-        connect(server.address) as two,
-    ):
+    async with running_server(tmp_path) as server, connect(server.address) as one, connect(server.address) as two:
         for _ in range(15):
             accepted, calls = await pending_calls(one, "\n".join([LOOK] * 20), 20)
             await asyncio.gather(*(work(*who, accepted, calls) for who in ((one, "one"), (two, "two"))))
@@ -74,7 +68,7 @@ async def test_of_many_claims_one_succeeds(tmp_path: Path) -> None:
 async def test_a_claimed_call_shows_its_holder(client: Client) -> None:
     """In the answer, in both lists, in events of the session and of all sessions, and in the simple stream."""
     accepted, (call,) = await pending_calls(client, LOOK)
-    simple = client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest(session_ids=[accepted.session_id]))
+    simple = client.events.SubscribeGlobalEvents(session_ids=[accepted.session_id])
     await simple.initial_metadata()
     async with watching(client, accepted.session_id) as one, watching(client) as all_sessions:
         await one.until_kind("caught_up")
@@ -92,7 +86,7 @@ async def test_a_claimed_call_shows_its_holder(client: Client) -> None:
         if event.message_part_updated.tool.state.lease.lease_id == answer.lease.lease_id:
             break
     simple.cancel()
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
 
 
 async def test_only_the_holders_result_counts(client: Client) -> None:
@@ -197,14 +191,14 @@ async def test_a_lease_ends_with_its_turn(client: Client, how: str) -> None:
     accepted, (call,) = await pending_calls(client, LOOK)
     session_id = accepted.session_id
     lease = (await client.tools.ClaimToolCall(claim(session_id, call.id))).lease
-    assert (await refused(client.sessions.ClearSession(ClearSessionRequest(session_id=session_id)))).code is FAILED
+    assert (await refused(client.sessions.ClearSession(session_id=session_id))).code is FAILED
     if how == "abort":
-        await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+        await client.messages.AbortSession(session_id=session_id)
         ended = await _call_now(client, accepted)
         assert (ended.status, ended.HasField("lease")) == ("error", False)
         assert await _open(client, session_id) == []
     else:
-        await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+        await client.sessions.DeleteSession(session_id=session_id)
     late = await refused(client.tools.RenewToolCall(renew(session_id, call.id, lease)))
     assert late.reason == ("TOOL_CALL_ALREADY_SETTLED" if how == "abort" else "SESSION_NOT_FOUND")
     assert call.id not in {one.tool_call.id for one in await _open(client, page_size=1000)}
@@ -301,4 +295,4 @@ async def test_wrong_fields_are_named(client: Client, method: str, fields: dict[
     refusal = await refused(getattr(client.tools, method)(bad))
     assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, [wrong])
     assert (await _call_now(client, accepted)).lease == lease
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)

@@ -9,10 +9,8 @@ import grpc
 import pytest
 from msgspec.structs import fields
 
-from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.message.content_pb2 import FINISH_REASON_BUDGET, FINISH_REASON_ERROR, FINISH_REASON_MAX_STEPS
 from opencode.message.message_pb2 import SendMessageRequest
-from opencode.transfer.transfer_pb2 import ExportSessionsRequest, ImportSessionsRequest
 from opencode.turn.turn_pb2 import Turn
 from tests.support.clients.archives import upload
 from tests.support.clients.conversation import (
@@ -54,7 +52,7 @@ async def _more_waiting(client: Client) -> Refusal:
 
 async def _more_watchers(client: Client) -> Refusal:
     async with _watchers(client, 7):
-        return await refused(client.events.WatchEvents(WatchEventsRequest()).read())
+        return await refused(client.events.WatchEvents().read())
 
 
 @asynccontextmanager
@@ -75,10 +73,10 @@ async def _more_exports(client: Client) -> Refusal:
     for number in range(4):
         file = await uploaded(client, bytes([number]) * 2**22)
         await turn_ended(client, await client.messages.SendMessage(naming(file, session_id=session_id)))
-    calls = [client.transfer.ExportSessions(ExportSessionsRequest(include_files=True)) for _ in range(7)]
+    calls = [client.transfer.ExportSessions(include_files=True) for _ in range(7)]
     for call in calls:
         await call.read()
-    refusal = await refused(client.transfer.ExportSessions(ExportSessionsRequest()).read())
+    refusal = await refused(client.transfer.ExportSessions().read())
     for call in calls:
         call.cancel()
     return refusal
@@ -198,12 +196,12 @@ async def test_an_import_over_the_limit_is_refused(tmp_path: Path) -> None:
         connect_as(server.address, "other") as second,
     ):
         mine, theirs = await upload(first, archive), await upload(second, archive)
-        running = first.transfer.ImportSessions(ImportSessionsRequest(upload_id=mine))
+        running = first.transfer.ImportSessions(upload_id=mine)
         await running.read()
-        refusal = await refused(second.transfer.ImportSessions(ImportSessionsRequest(upload_id=theirs)).read())
+        refusal = await refused(second.transfer.ImportSessions(upload_id=theirs).read())
         while await running.read() is not grpc.aio.EOF:
             pass
-        answers = [one async for one in second.transfer.ImportSessions(ImportSessionsRequest(upload_id=theirs))]
+        answers = [one async for one in second.transfer.ImportSessions(upload_id=theirs)]
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT")
     assert refusal.metadata == {"limit": "limits.max_imports", "limitValue": "1"}
     assert answers[-1].session_count == 40

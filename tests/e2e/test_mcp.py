@@ -12,22 +12,8 @@ import grpc
 import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_STOP
-from opencode.message.message_pb2 import AbortSessionRequest
-from opencode.tool.tool_pb2 import (
-    TOOL_SOURCE_STATE_READY,
-    ListToolsRequest,
-    SubmitToolResultRequest,
-)
-from tests.support.clients.conversation import (
-    answer_to,
-    ask,
-    new_session,
-    refused,
-    talk,
-    tool,
-    watching,
-    words_of,
-)
+from opencode.tool.tool_pb2 import TOOL_SOURCE_STATE_READY, SubmitToolResultRequest
+from tests.support.clients.conversation import answer_to, ask, new_session, refused, talk, tool, watching, words_of
 from tests.support.servers.mcp import (
     ENVIRON,
     PROGRAM,
@@ -83,7 +69,7 @@ def port() -> Iterator[int]:
 
 async def test_tools_are_listed_with_source_schema_and_state(client: Client) -> None:
     """Their names begin with that of their server."""
-    answer = await client.tools.ListTools(ListToolsRequest())
+    answer = await client.tools.ListTools()
     add = next(tool for tool in answer.tools if tool.name == "test.add")
     assert (add.description, add.source, add.state, add.error) == (
         "Adds two numbers.",
@@ -93,7 +79,7 @@ async def test_tools_are_listed_with_source_schema_and_state(client: Client) -> 
     )
     assert set(json.loads(add.input_schema_json)["required"]) == {"a", "b"}
     assert [(s.name, s.state, s.error) for s in answer.sources] == [("test", TOOL_SOURCE_STATE_READY, "")]
-    refusal = await refused(client.tools.ListTools(ListToolsRequest(session_id="ses_none")))
+    refusal = await refused(client.tools.ListTools(session_id="ses_none"))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
 
 
@@ -106,11 +92,7 @@ async def test_a_call_runs_and_its_result_goes_back_to_the_model(client: Client)
         ended = await watch.until_turn_ended(accepted.turn_id)
     assert ended.turn_ended.turn.finish_reason == FINISH_REASON_STOP
     updates = [event.tool_call_updated.state for event in watch.events if event.HasField("tool_call_updated")]
-    assert [(u.status, u.output) for u in updates] == [
-        ("pending", ""),
-        ("running", ""),
-        ("success", "the sum is 3"),
-    ]
+    assert [(u.status, u.output) for u in updates] == [("pending", ""), ("running", ""), ("success", "the sum is 3")]
     assert "the sum is 3" in words_of(await answer_to(client, accepted))
 
 
@@ -148,7 +130,7 @@ async def test_an_abort_cancels_the_call_at_the_server(client: Client, folder: P
     accepted = await client.messages.SendMessage(ask('/tool test.slow {"name": "aborted"}'))
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
         await watch.until(tool_spoke)
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
     (call,) = await calls_of(client, accepted)
     assert (call.status, list(call.logs)) == ("error", ["0/1 began"])
     await until((folder / "aborted_cancelled").exists)
@@ -168,7 +150,7 @@ async def test_a_running_call_is_in_the_snapshot_and_not_the_clients(client: Cli
     assert [list(stored.logs) for stored in await calls_of(client, accepted)] == [["0/1 began"]]
     request = SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=call.id, output="mine")
     assert (await refused(client.tools.SubmitToolResult(request))).reason == "TOOL_CALL_ALREADY_SETTLED"
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
 
 
 async def test_calls_of_a_step_run_at_once(client: Client) -> None:
@@ -201,7 +183,7 @@ async def test_agents_name_the_tools_that_they_may_use(tmp_path: Path) -> None:
     toml = stdio(tmp_path) + '[agents.careful]\ntools = ["test.add", "other.*"]\n'
     async with mcp_client(tmp_path, toml) as client:
         session_id = await new_session(client, agent="careful")
-        answer = await client.tools.ListTools(ListToolsRequest(session_id=session_id))
+        answer = await client.tools.ListTools(session_id=session_id)
         assert [tool.name for tool in answer.tools] == ["test.add"]
         accepted = await talk(client, "/tool test.fail {}", session_id, tools=[tool("look")])
         (call,) = await calls_of(client, accepted)
@@ -307,7 +289,7 @@ async def test_streamable_http(tmp_path: Path, port: int) -> None:
             slow = await client.messages.SendMessage(ask("/tool web.slow {}"))
             async with watching(client, slow.session_id, after_sequence=slow.sequence) as watch:
                 await watch.until(tool_spoke)
-            await client.messages.AbortSession(AbortSessionRequest(session_id=slow.session_id))
+            await client.messages.AbortSession(session_id=slow.session_id)
             await until((tmp_path / "slow_cancelled").exists)
             died = await talk(client, "/tool web.die {}")
             assert (await calls_of(client, died))[0].status == "error"

@@ -8,7 +8,7 @@ import pytest
 
 from opencode.message import content_pb2, message_pb2
 from opencode.message.content_pb2 import MESSAGE_STATUS_COMPLETE, ToolResultContent
-from opencode.message.message_pb2 import AppendMessageRequest, GetMessageRequest, GetMessagesRequest, MessagePart
+from opencode.message.message_pb2 import AppendMessageRequest, GetMessageRequest, MessagePart
 from opencode.turn import turn_pb2
 from tests.support.clients.conversation import (
     FOREVER,
@@ -95,12 +95,12 @@ async def test_pages_join_to_the_whole(client: Client, newest_first: bool) -> No
     session_id = await new_session(client)
     for number in range(10):
         await client.messages.AppendMessage(
-            AppendMessageRequest(session_id=session_id, type=content_pb2.MESSAGE_TYPE_HOST, parts=[text(f"n{number}")])
+            session_id=session_id, type=content_pb2.MESSAGE_TYPE_HOST, parts=[text(f"n{number}")]
         )
     found, token = [], ""
     while True:
         page = await client.messages.GetMessages(
-            GetMessagesRequest(session_id=session_id, page_size=3, page_token=token, newest_first=newest_first)
+            session_id=session_id, page_size=3, page_token=token, newest_first=newest_first
         )
         found += [m.text_parts[0] for m in page.messages]
         token = page.next_page_token
@@ -136,7 +136,7 @@ async def test_append_stores_without_a_turn(client: Client, name: str) -> None:
     if name == "TOOL_RESULT":
         part = MessagePart(tool_result=ToolResultContent(call_id="unknown", output="said"))
     answer = await client.messages.AppendMessage(
-        AppendMessageRequest(session_id=session_id, type=kind, parts=[part], sender="app", metadata_json='{"a":1}')
+        session_id=session_id, type=kind, parts=[part], sender="app", metadata_json='{"a":1}'
     )
     (stored,) = await messages_of(client, session_id)
     assert (stored.message_id, stored.type, stored.status) == (answer.message_id, kind, MESSAGE_STATUS_COMPLETE)

@@ -10,7 +10,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from opencode.message.message_pb2 import AbortSessionRequest
 from tests.support.clients.conversation import ask, refused, tool, turn_ended, watching
 from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.running import connect, running_server
@@ -108,7 +107,7 @@ async def test_every_call_and_what_runs_is_seen(tmp_path: Path) -> None:
         metrics = Metrics(server)
         accepted = await client.messages.SendMessage(ask("/sleep 60"))
         await client.messages.SendMessage(ask("next", session_id=accepted.session_id))
-        await refused(client.messages.AbortSession(AbortSessionRequest(session_id="ses_none")))
+        await refused(client.messages.AbortSession(session_id="ses_none"))
         async with watching(client, accepted.session_id) as watch:
             await watch.until_kind("caught_up")
             await metrics.until(lambda: metrics.value("watchers") == 1)
@@ -120,7 +119,7 @@ async def test_every_call_and_what_runs_is_seen(tmp_path: Path) -> None:
         assert metrics.value("rpc_requests_total", method=f"{service}.SendMessage", code="OK") == 2
         assert metrics.value("rpc_requests_total", method=f"{service}.AbortSession", code="NOT_FOUND") == 1
         await metrics.until(lambda: metrics.value("watchers") == 0)
-        await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+        await client.messages.AbortSession(session_id=accepted.session_id)
         await metrics.until(lambda: metrics.value("turns_ended_total", finish_reason="aborted") == 2)
         await metrics.until(lambda: metrics.value("turns_running") == 0 == metrics.value("messages_queued"))
         await metrics.until(lambda: metrics.value("event_loop_delay_seconds_count") > 0)
@@ -128,10 +127,7 @@ async def test_every_call_and_what_runs_is_seen(tmp_path: Path) -> None:
 
 async def test_tenants_are_labels_if_chosen(tmp_path: Path) -> None:
     """The tenant of a server without authentication has its name too."""
-    async with (
-        running_server(tmp_path, f"{METRICS}by_tenant = true\n") as server,
-        connect(server.address) as client,
-    ):
+    async with running_server(tmp_path, f"{METRICS}by_tenant = true\n") as server, connect(server.address) as client:
         metrics = Metrics(server)
         await turn_ended(client, await client.messages.SendMessage(ask("hi")))
         await metrics.until(lambda: metrics.value("turns_ended_total", finish_reason="stop", tenant="default") == 1)

@@ -15,12 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import AppendMessageRequest, ListMessagesRequest
-from opencode.question.question_pb2 import ListQuestionsRequest
-from opencode.search.search_pb2 import SearchMessagesRequest
-from opencode.session.session_pb2 import ListSessionsRequest
-from opencode.tool.tool_pb2 import ListPermissionsRequest
-from opencode.turn.turn_service_pb2 import ListQueueRequest, ListTurnsRequest
+from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.usage.usage_pb2 import USAGE_DIMENSION_SESSION, QueryUsageRequest
 from tests.support.clients.belongings import RULES, SECRET, Belongings, acquire
 from tests.support.clients.conversation import file, kinds, talk, text, watching
@@ -137,16 +132,16 @@ def test_titles_may_have_what_postgres_does_not_take(tmp_path: Path, postgres_ur
 async def _seen(client: Client, mine: Belongings) -> list[Any]:
     """Returns what a client sees of its tenant, whatever turns do that go on in a new process."""
     session_id = mine.session_id
-    sessions = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
-    permissions = (await client.permissions.ListPermissions(ListPermissionsRequest())).permissions
+    sessions = (await client.sessions.ListSessions()).sessions
+    permissions = (await client.permissions.ListPermissions()).permissions
     usage = QueryUsageRequest(group_by=[USAGE_DIMENSION_SESSION])
     return [
         {session.id: (session.title, session.settings, session.time.created) for session in sessions},
-        list((await client.messages.ListMessages(ListMessagesRequest(session_id=session_id))).messages),
+        list((await client.messages.ListMessages(session_id=session_id)).messages),
         sorted(permission.id for permission in permissions),
-        list((await client.questions.ListQuestions(ListQuestionsRequest())).questions),
-        list((await client.turns.ListQueue(ListQueueRequest(session_id=session_id))).messages),
-        [turn.turn_id for turn in (await client.turns.ListTurns(ListTurnsRequest(session_id=session_id))).turns],
+        list((await client.questions.ListQuestions()).questions),
+        list((await client.turns.ListQueue(session_id=session_id)).messages),
+        [turn.turn_id for turn in (await client.turns.ListTurns(session_id=session_id)).turns],
         list((await client.usage.QueryUsage(usage)).rows),
     ]
 
@@ -162,7 +157,7 @@ async def _repeated(client: Client, mine: Belongings) -> str:
 async def _found(client: Client) -> set[str]:
     """Returns the messages that a search finds once it has all."""
     while True:
-        answer = await client.search.SearchMessages(SearchMessagesRequest(query=SECRET))
+        answer = await client.search.SearchMessages(query=SECRET)
         if not answer.incomplete:
             return {hit.message_id for hit in answer.hits}
 
@@ -178,7 +173,7 @@ async def test_clients_go_on_where_they_were(tmp_path: Path, postgres_url: str) 
         mine = await acquire(client, "alice", "alice")
     async with server_of_tenants(tmp_path, RULES) as server, connect_as(server.address, "alice") as client:
         seen, found = await _seen(client, mine), await _found(client)
-        token = (await client.messages.ListMessages(ListMessagesRequest(session_id=mine.session_id))).resume_token
+        token = (await client.messages.ListMessages(session_id=mine.session_id)).resume_token
     move(str(path), postgres_url)
     async with server_of_tenants(tmp_path, RULES) as server, connect_as(server.address, "alice") as client:
         await talk(client, "the old file goes on")
@@ -200,7 +195,7 @@ async def test_clients_go_on_where_they_were(tmp_path: Path, postgres_url: str) 
     move(postgres_url, str(path))
     async with server_of_tenants(tmp_path, RULES) as server, connect_as(server.address, "alice") as client:
         assert await _repeated(client, mine) == mine.message_id
-        listed = await client.messages.ListMessages(ListMessagesRequest(session_id=added.session_id))
+        listed = await client.messages.ListMessages(session_id=added.session_id)
         assert len(listed.messages) == 2
         async with watching(client, added.session_id, resume_token=added.resume_token) as watch:
             event = await watch.until_kind("turn_ended")

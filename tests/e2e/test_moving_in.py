@@ -11,7 +11,6 @@ from typing import Any
 import grpc
 import pytest
 
-from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.archives import export
 from tests.support.clients.conversation import messages_of, session_of, words_of
 from tests.support.fakes.foreign_archives import CHATGPT, CLAUDE, OPENAI, OPENCODE, as_json, as_lines, zipped
@@ -51,7 +50,7 @@ async def told(*arguments: str | Path, target: str, code: int = 0) -> Any:
 
 async def sessions_of(client: Client) -> list[Any]:
     """Returns all sessions, by title."""
-    found = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    found = (await client.sessions.ListSessions()).sessions
     return sorted([await session_of(client, one.id) for one in found], key=lambda session: str(session.title))
 
 

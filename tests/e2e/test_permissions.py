@@ -6,15 +6,10 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from opencode.event.event_pb2 import GlobalEvent, SubscribeGlobalEventsRequest
+from opencode.event.event_pb2 import GlobalEvent
 from opencode.message.content_pb2 import FINISH_REASON_ABORTED, FINISH_REASON_STOP
-from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
-from opencode.tool.tool_pb2 import (
-    PERMISSION_REPLY_CANCELLED,
-    ListPermissionsRequest,
-    PermissionRequest,
-    PermissionResponse,
-)
+from opencode.message.message_pb2 import SendMessageResponse
+from opencode.tool.tool_pb2 import PERMISSION_REPLY_CANCELLED, PermissionRequest, PermissionResponse
 from tests.support.clients.conversation import (
     answer_to,
     ask,
@@ -53,8 +48,8 @@ async def shared_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 async def client(shared_client: Client) -> AsyncIterator[Client]:
     """A client of that server. Turns that a test leaves waiting for an answer end with the test."""
     yield shared_client
-    for request in (await shared_client.permissions.ListPermissions(ListPermissionsRequest())).permissions:
-        await shared_client.messages.AbortSession(AbortSessionRequest(session_id=request.session_id))
+    for request in (await shared_client.permissions.ListPermissions()).permissions:
+        await shared_client.messages.AbortSession(session_id=request.session_id)
 
 
 async def asked(
@@ -138,7 +133,7 @@ async def test_always_holds_for_the_session(client: Client) -> None:
 
 async def open_ids(client: Client, session_id: str = "") -> list[str]:
     """Returns the ids of the open requests."""
-    listed = await client.permissions.ListPermissions(ListPermissionsRequest(session_id=session_id))
+    listed = await client.permissions.ListPermissions(session_id=session_id)
     return [request.id for request in listed.permissions]
 
 
@@ -152,7 +147,7 @@ async def test_call_that_cannot_run_asks_nobody(client: Client) -> None:
 async def test_abort_ends_open_requests(client: Client) -> None:
     """They are told as cancelled before the turn's end, and can no longer be answered."""
     accepted, (request,) = await asked(client, ADD)
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
         ended = await watch.until_turn_ended(accepted.turn_id)
     assert ended.turn_ended.turn.finish_reason == FINISH_REASON_ABORTED
@@ -174,7 +169,7 @@ async def test_new_watchers_see_open_requests(client: Client) -> None:
         assert [e.permission_snapshot.permission.id for e in watch.events if e.HasField("permission_snapshot")] == [
             second.id
         ]
-    call = client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
+    call = client.events.SubscribeGlobalEvents()
     created = GlobalEvent()
     while not created.HasField("permission_created"):
         created = await call.read()
@@ -192,7 +187,7 @@ async def test_a_large_page_is_divided(client: Client) -> None:
         opened += [request.id for request in requests]
     listed, token = list[str](), ""
     while True:
-        page = await client.permissions.ListPermissions(ListPermissionsRequest(page_token=token))
+        page = await client.permissions.ListPermissions(page_token=token)
         assert page.ByteSize() < 4 * 2**20
         listed += [request.id for request in page.permissions]
         if not (token := page.next_page_token):

@@ -8,14 +8,7 @@ import pytest
 import pytest_asyncio
 
 from opencode.message.content_pb2 import MESSAGE_STATUS_FAILED, MESSAGE_STATUS_INTERRUPTED
-from opencode.message.message_pb2 import (
-    AbortSessionRequest,
-    DisplayMessage,
-    GetMessagesRequest,
-    MessagePart,
-    SendMessageRequest,
-    TextPart,
-)
+from opencode.message.message_pb2 import DisplayMessage, MessagePart, SendMessageRequest, TextPart
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from tests.support.clients.conversation import streamed
@@ -52,7 +45,7 @@ def question() -> SendMessageRequest:
 
 async def answer(client: Client, session_id: str) -> DisplayMessage:
     """Returns the answer as far as it has come; an empty one before it begins."""
-    listed = await client.messages.GetMessages(GetMessagesRequest(session_id=session_id))
+    listed = await client.messages.GetMessages(session_id=session_id)
     return listed.messages[1] if len(listed.messages) > 1 else DisplayMessage()
 
 
@@ -67,7 +60,7 @@ async def test_abort_ends_the_http_request(said: tuple[bytes, ...], provider: Pr
         await asyncio.sleep(0.001)
     while said and not (await answer(client, session_id)).text_parts:
         await asyncio.sleep(0.001)
-    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+    await client.messages.AbortSession(session_id=session_id)
     await provider.requests[0].disconnected.wait()
     stored = await answer(client, session_id) if said else None
     assert stored is None or (stored.status, *stored.text_parts) == (MESSAGE_STATUS_INTERRUPTED, "half an ans")

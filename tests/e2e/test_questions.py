@@ -8,20 +8,17 @@ import grpc
 import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_ABORTED, FINISH_REASON_STOP
-from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
+from opencode.message.message_pb2 import SendMessageResponse
 from opencode.question.question_pb2 import (
     QUESTION_ACTION_ACCEPT,
     QUESTION_ACTION_CANCEL,
     QUESTION_ACTION_DECLINE,
     QUESTION_ACTION_EXPIRED,
     AnswerQuestionRequest,
-    ListQuestionsRequest,
     Question,
     QuestionAction,
 )
-from opencode.session.session_pb2 import DeleteSessionRequest, GetSessionRequest
 from opencode.turn.turn_pb2 import TURN_STATUS_WAITING
-from opencode.turn.turn_service_pb2 import GetTurnRequest
 from tests.support.clients.conversation import Watch, ask, new_session, refused, turn_ended, watching
 from tests.support.servers.mcp import ASKER, asker, calls_of, http_server, mcp_client, own_port
 from tests.support.servers.running import Client
@@ -69,8 +66,8 @@ def client_of_form(form: str, request: pytest.FixtureRequest) -> Client:
 async def client(client_of_form: Client) -> AsyncIterator[Client]:
     """That client. Turns that a test leaves waiting for an answer end with the test."""
     yield client_of_form
-    for question in (await client_of_form.questions.ListQuestions(ListQuestionsRequest())).questions:
-        await client_of_form.messages.AbortSession(AbortSessionRequest(session_id=question.session_id))
+    for question in (await client_of_form.questions.ListQuestions()).questions:
+        await client_of_form.messages.AbortSession(session_id=question.session_id)
 
 
 async def asked(
@@ -91,11 +88,7 @@ def newest(watch: Watch) -> Question:
 def answer(question: Question, action: QuestionAction, content: str = "", **fields: str) -> AnswerQuestionRequest:
     """Returns an answer."""
     return AnswerQuestionRequest(
-        session_id=question.session_id,
-        question_id=question.question_id,
-        action=action,
-        content_json=content,
-        **fields,
+        session_id=question.session_id, question_id=question.question_id, action=action, content_json=content, **fields
     )
 
 
@@ -115,11 +108,11 @@ async def test_a_form_is_asked_and_its_content_goes_to_the_tool(client: Client, 
     assert '"colour"' in question.schema.schema_json
     assert (question.turn_id, question.metadata_json) == (accepted.turn_id, f'{{"tool":"{form}.paint"}}')
     assert question.expire_time.seconds - question.create_time.seconds == 540
-    session = await client.sessions.GetSession(GetSessionRequest(session_id=accepted.session_id))
+    session = await client.sessions.GetSession(session_id=accepted.session_id)
     assert session.session.open_requests == 1
-    turn = await client.turns.GetTurn(GetTurnRequest(session_id=accepted.session_id, turn_id=accepted.turn_id))
+    turn = await client.turns.GetTurn(session_id=accepted.session_id, turn_id=accepted.turn_id)
     assert turn.turn.status == TURN_STATUS_WAITING
-    listed = await client.questions.ListQuestions(ListQuestionsRequest(session_id=accepted.session_id))
+    listed = await client.questions.ListQuestions(session_id=accepted.session_id)
     assert list(listed.questions) == [question]
     confirmed = await client.questions.AnswerQuestion(answer(question, QUESTION_ACTION_ACCEPT, RED))
     async with watching(client, accepted.session_id, after_sequence=confirmed.sequence - 1) as watch:
@@ -130,7 +123,7 @@ async def test_a_form_is_asked_and_its_content_goes_to_the_tool(client: Client, 
         question.tool_call_id,
     )
     assert await output_of(client, accepted) == "the door is red, 2 times"
-    assert not (await client.questions.ListQuestions(ListQuestionsRequest())).questions
+    assert not (await client.questions.ListQuestions()).questions
 
 
 @pytest.mark.matrix
@@ -169,7 +162,7 @@ async def test_content_must_fit_the_form(client: Client, content: str, why: str)
     assert "content_json" in refusal.message
     assert "argument" not in refusal.message and "tool" not in refusal.message  # the person has called no tool
     assert why in refusal.message
-    assert (await client.questions.ListQuestions(ListQuestionsRequest())).questions
+    assert (await client.questions.ListQuestions()).questions
 
 
 async def test_of_two_answers_at_once_exactly_one_counts(client: Client) -> None:
@@ -220,7 +213,7 @@ async def test_unknown_questions_are_not_found(client: Client) -> None:
 async def test_an_abort_ends_the_question(client: Client, form: str) -> None:
     """At once, as cancelled, in an event before that of the turn's end; nothing answers it any more."""
     accepted, (question,) = await asked(client, PAINT.format(form))
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
         ended = await watch.until_turn_ended(accepted.turn_id)
     assert ended.turn_ended.turn.finish_reason == FINISH_REASON_ABORTED
@@ -233,8 +226,8 @@ async def test_an_abort_ends_the_question(client: Client, form: str) -> None:
 async def test_a_session_with_a_question_can_be_deleted(client: Client) -> None:
     """The question goes with it."""
     accepted, _ = await asked(client, PAINT.format("old"))
-    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=accepted.session_id))
-    assert not (await client.questions.ListQuestions(ListQuestionsRequest())).questions
+    await client.sessions.DeleteSession(session_id=accepted.session_id)
+    assert not (await client.questions.ListQuestions()).questions
 
 
 @pytest.mark.parametrize("session", [True, False])
@@ -370,9 +363,9 @@ async def test_a_flood_of_questions_is_cut(client: Client) -> None:
     """Of a thousand questions at once eight are open; they end with the turn."""
     accepted, questions = await asked(client, "/tool old.flood {}", 8)
     assert len(questions) == 8
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
     await turn_ended(client, accepted)
-    assert not (await client.questions.ListQuestions(ListQuestionsRequest())).questions
+    assert not (await client.questions.ListQuestions()).questions
 
 
 @pytest.mark.slow

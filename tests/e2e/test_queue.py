@@ -8,7 +8,7 @@ import pytest
 
 from opencode.event.session_event_pb2 import EVENT_KIND_SESSION_STATUS_CHANGED
 from opencode.message import content_pb2, message_pb2
-from opencode.message.message_pb2 import AbortSessionRequest, GetMessageRequest
+from opencode.message.message_pb2 import GetMessageRequest
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
@@ -78,7 +78,7 @@ async def test_waiting_message_is_behind_no_other(client: Client) -> None:
     async with watching(client, first.session_id) as watch:
         snapshot = (await watch.until_kind("message_snapshot")).message_snapshot.message
         assert snapshot.previous_message_id == first.message_id
-        await client.messages.AbortSession(AbortSessionRequest(session_id=first.session_id, keep_queue=True))
+        await client.messages.AbortSession(session_id=first.session_id, keep_queue=True)
         await watch.until_turn_ended(waiting.turn_id)
     question, answer, note, waited, last = await messages_of(client, first.session_id)
     assert (snapshot.message_id, answer.previous_message_id) == (answer.message_id, question.message_id)
@@ -145,6 +145,6 @@ async def test_turns_over_the_limit_wait_for_a_slot(tmp_path: Path) -> None:
         second = await client.messages.SendMessage(ask("wait"))
         assert second.disposition == message_pb2.DISPOSITION_STARTED
         assert len(await messages_of(client, second.session_id)) == 1
-        await client.messages.AbortSession(AbortSessionRequest(session_id=first.session_id))
+        await client.messages.AbortSession(session_id=first.session_id)
         ended = await turn_ended(client, second)
         assert ended.turn_ended.turn.finish_reason == content_pb2.FINISH_REASON_STOP

@@ -7,18 +7,10 @@ from typing import Any
 import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_ABORTED, MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import (
-    AbortSessionRequest,
-    AppendMessageRequest,
-    GetMessageRequest,
-    SendMessageResponse,
-)
-from opencode.session.session_pb2 import DeleteSessionRequest
+from opencode.message.message_pb2 import AppendMessageRequest, GetMessageRequest, SendMessageResponse
 from opencode.turn.turn_pb2 import BUSY_POLICY_QUEUE, BUSY_POLICY_REJECT, TURN_STATUS_ENDED, TurnSettings
 from opencode.turn.turn_service_pb2 import (
-    EditQueuedMessageRequest,
     GetTurnRequest,
-    ListQueueRequest,
     ListQueueResponse,
     MoveQueuedMessageRequest,
     RemoveQueuedMessageRequest,
@@ -66,7 +58,7 @@ class Queued:
 
     async def listed(self, **fields: Any) -> ListQueueResponse:
         """Returns the queue."""
-        return await self.client.turns.ListQueue(ListQueueRequest(session_id=self.session_id, **fields))
+        return await self.client.turns.ListQueue(session_id=self.session_id, **fields)
 
     async def words(self) -> str:
         """Returns what waits, next first; list, conversation and session agree on it."""
@@ -83,7 +75,7 @@ class Queued:
         """Replaces what a message says."""
         parts = [text(one) for one in words]
         request = {"session_id": self.session_id, "message_id": self.id(name), "parts": parts, **fields}
-        return self.client.turns.EditQueuedMessage(EditQueuedMessageRequest(**request))
+        return self.client.turns.EditQueuedMessage(**request)
 
     def move(self, name: str, before: str = "", **fields: Any) -> Any:
         """Moves a message before another one, or to the end."""
@@ -98,7 +90,7 @@ class Queued:
 
     async def abort(self) -> None:
         """Ends the running turn, so that the next message is answered."""
-        await self.client.messages.AbortSession(AbortSessionRequest(session_id=self.session_id, keep_queue=True))
+        await self.client.messages.AbortSession(session_id=self.session_id, keep_queue=True)
 
 
 @pytest.fixture
@@ -115,7 +107,7 @@ async def queued(client: Client) -> AsyncIterator[Queued]:
             await watch.until(lambda _: (fold.head or 0) >= head)
             assert comparable(fold.listed()) == comparable(await messages_of(client, one.session_id))
             assert fold.queue_revision == (await one.listed()).revision
-            await client.sessions.DeleteSession(DeleteSessionRequest(session_id=one.session_id))
+            await client.sessions.DeleteSession(session_id=one.session_id)
 
 
 async def test_the_queue_is_listed_in_pages(queued: Queued) -> None:

@@ -13,18 +13,12 @@ import grpc
 import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_BUDGET, FINISH_REASON_STOP, MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, AbortSessionRequest, AppendMessageRequest
-from opencode.session.session_pb2 import (
-    CreateSessionRequest,
-    DeleteSessionRequest,
-    ListSessionsRequest,
-    SessionSettings,
-    UpdateSessionRequest,
-)
+from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, AppendMessageRequest
+from opencode.session.session_pb2 import CreateSessionRequest, SessionSettings
 from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, TurnSettings
-from opencode.turn.turn_service_pb2 import RegenerateMessageRequest, StartTurnRequest
-from opencode.usage.usage_pb2 import ListQuotasRequest, Quota
+from opencode.turn.turn_service_pb2 import RegenerateMessageRequest
+from opencode.usage.usage_pb2 import Quota
 from tests.support.clients.conversation import (
     FOREVER,
     Refusal,
@@ -63,7 +57,7 @@ async def tenants(folder: Path, quotas: str, more: str = "") -> AsyncIterator[tu
 
 async def quota(client: Client, name: str) -> Quota:
     """Returns a quota of the client's tenant."""
-    listed = (await client.usage.ListQuotas(ListQuotasRequest())).quotas
+    listed = (await client.usage.ListQuotas()).quotas
     [found] = [quota for quota in listed if quota.name == name]
     return found
 
@@ -77,7 +71,7 @@ def check(refusal: Refusal, name: str, limit: int, used: int, *, retry: bool = F
 
 async def sessions_of(client: Client) -> int:
     """Returns how many sessions a tenant has."""
-    return len((await client.sessions.ListSessions(ListSessionsRequest())).sessions)
+    return len((await client.sessions.ListSessions()).sessions)
 
 
 async def test_sessions_are_refused_and_given_back(tmp_path: Path) -> None:
@@ -85,16 +79,16 @@ async def test_sessions_are_refused_and_given_back(tmp_path: Path) -> None:
     async with tenants(tmp_path, "max_sessions = 2") as (acme, free):
         first = CreateSessionRequest(request_id="00000000-0000-4000-8000-000000000001")
         created = await acme.sessions.CreateSession(first)
-        calls = [acme.messages.SendMessage(ask("hi")), *(acme.sessions.CreateSession(CreateSessionRequest()),) * 1]
+        calls = [acme.messages.SendMessage(ask("hi")), *(acme.sessions.CreateSession(),) * 1]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert sorted(isinstance(outcome, grpc.aio.AioRpcError) for outcome in outcomes) == [False, True]
-        check(await refused(acme.sessions.CreateSession(CreateSessionRequest())), "sessions", 2, 2)
+        check(await refused(acme.sessions.CreateSession()), "sessions", 2, 2)
         check(await refused(acme.messages.SendMessage(ask("hi"))), "sessions", 2, 2)
         assert (await acme.sessions.CreateSession(first)).id == created.id
         assert (await sessions_of(acme), (await quota(acme, "sessions")).used) == (2, 2)
         for _ in range(3):
             await new_session(free)
-        await acme.sessions.DeleteSession(DeleteSessionRequest(session_id=created.id))
+        await acme.sessions.DeleteSession(session_id=created.id)
         await new_session(acme)
         assert await sessions_of(acme) == 2
 
@@ -110,7 +104,7 @@ async def test_running_turns_are_refused_and_given_back(tmp_path: Path) -> None:
         assert (await quota(acme, "running_turns")).used == 1
         for _ in range(2):
             await free.messages.SendMessage(ask("/sleep 3600"))
-        await acme.messages.AbortSession(AbortSessionRequest(session_id=busy.session_id))
+        await acme.messages.AbortSession(session_id=busy.session_id)
         accepted = await acme.messages.SendMessage(named)
         await turn_ended(acme, accepted)
         await acme.messages.SendMessage(ask("/sleep 3600", accepted.session_id))
@@ -130,7 +124,7 @@ async def test_waiting_messages_are_counted_over_all_sessions(tmp_path: Path) ->
         other = await free.messages.SendMessage(ask("/sleep 3600"))
         for _ in range(3):
             await free.messages.SendMessage(ask("waits", other.session_id))
-        await acme.messages.AbortSession(AbortSessionRequest(session_id=one.session_id))
+        await acme.messages.AbortSession(session_id=one.session_id)
         await acme.messages.SendMessage(ask("waits", two.session_id))
         assert (await quota(acme, "waiting_messages")).used == 1
 
@@ -157,7 +151,7 @@ async def test_watchers_are_refused_and_given_back(tmp_path: Path) -> None:
 async def test_requests_a_second_are_limited_for_one_tenant(tmp_path: Path) -> None:
     """The refusal says when the next one is admitted; a neighbour notices nothing."""
     async with tenants(tmp_path, "max_requests_per_second = 1\nmax_request_burst = 3") as (acme, free):
-        listing = [acme.sessions.ListSessions(ListSessionsRequest()) for _ in range(10)]
+        listing = [acme.sessions.ListSessions() for _ in range(10)]
         outcomes = await asyncio.gather(*listing, return_exceptions=True)
         failed = [outcome for outcome in outcomes if isinstance(outcome, grpc.aio.AioRpcError)]
         assert 6 <= len(failed) <= 7
@@ -189,19 +183,15 @@ async def test_stored_bytes_are_refused_and_given_back(tmp_path: Path) -> None:
         long_prompt = SessionSettings(system="y" * 8000)
         for call in (
             acme.turns.StartTurn(
-                StartTurnRequest(
-                    session_id=session_id,
-                    user_message_id=stored.message_id,
-                    settings=TurnSettings(system="y" * 8000),
-                )
+                session_id=session_id, user_message_id=stored.message_id, settings=TurnSettings(system="y" * 8000)
             ),
             acme.messages.AppendMessage(append(session_id, text("y" * 5000))),
             acme.messages.AppendMessage(append(session_id, text("y"), metadata_json=metadata(5000))),
             acme.messages.SendMessage(ask("y" * 5000, session_id)),
             acme.messages.SendMessage(ask("y", session_id, system="y" * 8000)),
             acme.messages.SendMessage(ask("y", session_id, tools=[long_tool])),
-            acme.sessions.CreateSession(CreateSessionRequest(settings=long_prompt)),
-            acme.sessions.UpdateSession(UpdateSessionRequest(session_id=session_id, settings=long_prompt)),
+            acme.sessions.CreateSession(settings=long_prompt),
+            acme.sessions.UpdateSession(session_id=session_id, settings=long_prompt),
         ):
             check(await refused(call), "stored_bytes", 30_000, used)
         assert (await quota(acme, "stored_bytes")).used == used
@@ -210,7 +200,7 @@ async def test_stored_bytes_are_refused_and_given_back(tmp_path: Path) -> None:
         await acme.messages.AppendMessage(append(session_id, text("small")))
         for _ in range(2):
             await free.messages.AppendMessage(append(room, text("y" * 20_000)))
-        await acme.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+        await acme.sessions.DeleteSession(session_id=session_id)
         assert (await quota(acme, "stored_bytes")).used == 0
         await talk(acme, "y" * 4000)
 
@@ -244,7 +234,7 @@ async def test_messages_that_are_taken_back_leave_little(tmp_path: Path) -> None
         for _ in range(40):
             await acme.messages.SendMessage(ask("/sleep 3600", session_id))
             await acme.messages.SendMessage(ask("y" * 60_000, session_id))
-            await acme.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+            await acme.messages.AbortSession(session_id=session_id)
         assert (await quota(acme, "stored_bytes")).used < 500_000
         assert used_bytes(tmp_path / "turnwire.db") < 3 * 2_000_000
 
@@ -354,6 +344,6 @@ async def test_what_is_off_the_path_is_stored(tmp_path: Path) -> None:
         await acme.turns.RegenerateMessage(request)
         found = await refused(acme.turns.RegenerateMessage(request))
         assert (found.code, found.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED")
-        await acme.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+        await acme.messages.AbortSession(session_id=session_id)
         request.new_parts.append(text("x" * 60_000))
         assert (await refused(acme.turns.RegenerateMessage(request))).reason == "QUOTA_EXCEEDED"

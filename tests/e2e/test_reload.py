@@ -13,7 +13,6 @@ from typing import TextIO
 import grpc
 import pytest
 
-from opencode.usage.usage_pb2 import ListQuotasRequest
 from tests.support.clients.conversation import answer_to, ask, model, new_session, refused, talk, turn_ended, words_of
 from tests.support.models.scripts import API_OF_PATH, Say, answer
 from tests.support.servers.commands import start_command
@@ -42,7 +41,7 @@ async def reload(server: ServerProcess, file: Path, toml: str) -> str:
 
 async def max_sessions(client: Client) -> int:
     """Returns a quota as callers see it."""
-    quotas = (await client.usage.ListQuotas(ListQuotasRequest())).quotas
+    quotas = (await client.usage.ListQuotas()).quotas
     return next(quota.limit for quota in quotas if quota.name == "sessions")
 
 

@@ -9,13 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.message.message_pb2 import (
-    DISPOSITION_DUPLICATE,
-    AbortSessionRequest,
-    ExplainContextRequest,
-    GetMessageRequest,
-)
-from opencode.session.session_pb2 import ListSessionsRequest
+from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, GetMessageRequest
 from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn.turn_pb2 import TurnSettings
 from opencode.turn.turn_service_pb2 import GetTurnRequest, RegenerateMessageRequest, StartTurnRequest
@@ -58,7 +52,7 @@ async def test_everything_of_a_message_counts(client: Client, fields: dict[str, 
     refusal = await refused(client.messages.SendMessage(ask(words, model=model("echo"), **fields)))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE")
     assert int(refusal.metadata["actualBytes"]) > int(refusal.metadata["maxBytes"]) == 10_000
-    assert not (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    assert not (await client.sessions.ListSessions()).sessions
     await client.messages.SendMessage(ask("y", model=model("echo"), **fields))
 
 
@@ -71,9 +65,7 @@ async def test_the_tools_of_a_request_have_a_limit(client: Client) -> None:
     session_id, message_id = answered.session_id, answered.message_id
     calls = {
         "tools": client.messages.SendMessage(ask("hello", tools=tools)),
-        "settings.tools": client.messages.ExplainContext(
-            ExplainContextRequest(session_id=session_id, settings=settings)
-        ),
+        "settings.tools": client.messages.ExplainContext(session_id=session_id, settings=settings),
     }
     for field, call in calls.items():
         refusal = await refused(call)
@@ -106,7 +98,7 @@ async def test_what_waits_keeps_its_tools_over_a_restart(tmp_path: Path) -> None
         asked = GetTurnRequest(session_id=first.session_id, turn_id=waiting.turn_id)
         settings = (await client.turns.GetTurn(asked)).turn.settings
         assert (list(settings.tools), settings.system) == (tools, "be brief")
-        await client.messages.AbortSession(AbortSessionRequest(session_id=first.session_id, keep_queue=True))
+        await client.messages.AbortSession(session_id=first.session_id, keep_queue=True)
         async with watching(client, first.session_id, after_sequence=0) as watch:
             await watch.until_kind("tool_call_updated")
         question = GetMessageRequest(session_id=first.session_id, message_id=waiting.message_id)
@@ -124,4 +116,4 @@ async def test_a_storm_of_one_name_counts_once(tmp_path: Path) -> None:
         answers = await asyncio.gather(*(client.messages.SendMessage(request) for client in clients))
         assert len({(answer.session_id, answer.message_id, answer.turn_id) for answer in answers}) == 1
         assert sum(answer.disposition != DISPOSITION_DUPLICATE for answer in answers) == 1
-        assert len((await clients[0].sessions.ListSessions(ListSessionsRequest())).sessions) == 1
+        assert len((await clients[0].sessions.ListSessions()).sessions) == 1

@@ -13,7 +13,7 @@ from opencode.message.content_pb2 import (
     FINISH_REASON_INTERRUPTED,
     FINISH_REASON_STOP,
 )
-from opencode.message.message_pb2 import AbortSessionRequest, StreamMessageResponse
+from opencode.message.message_pb2 import StreamMessageResponse
 from tests.support.clients.conversation import answer_to, ask, model, streamed, turn_ended, watching, words_of
 from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
@@ -55,7 +55,7 @@ async def test_retry_is_told_while_the_provider_rests(client: Client) -> None:
         )
         assert dict(notice.failure.metadata) == {"code": "rate_limited"}
         assert notice.failure.retry_after.ToMilliseconds() == 100
-        await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+        await client.messages.AbortSession(session_id=accepted.session_id)
         ended = await watch.until_turn_ended(accepted.turn_id)
     assert ended.turn_ended.turn.finish_reason == FINISH_REASON_ABORTED
 
@@ -80,7 +80,7 @@ async def test_a_wait_is_told_to_the_stream_and_to_who_joins_during_it(tmp_path:
             await watch.until_kind("caught_up")
             [seen] = [event.retry_scheduled for event in watch.events if event.HasField("retry_scheduled")]
             assert seen == notice
-        await client.messages.AbortSession(AbortSessionRequest(session_id=answer.session_id))
+        await client.messages.AbortSession(session_id=answer.session_id)
 
 
 async def _until_retry(stream: AsyncIterable[StreamMessageResponse]) -> AsyncIterator[SessionEvent]:

@@ -10,23 +10,9 @@ from opencode.event.session_event_pb2 import (
     CONVERSATION_CHANGE_REVERTED,
     EVENT_KIND_TURN_ENDED,
 )
-from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import (
-    AbortSessionRequest,
-    AppendMessageRequest,
-    ExplainContextRequest,
-    GetMessageRequest,
-    GetMessagesRequest,
-    SendMessageRequest,
-)
-from opencode.session.session_pb2 import (
-    ClearSessionRequest,
-    ForkSessionRequest,
-    GetSessionRequest,
-    RestoreSessionRequest,
-    RevertSessionRequest,
-)
+from opencode.message.message_pb2 import AppendMessageRequest, ExplainContextRequest, SendMessageRequest
+from opencode.session.session_pb2 import ForkSessionRequest, RevertSessionRequest
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
@@ -47,7 +33,7 @@ from tests.support.servers.running import Client
 
 async def clear(client: Client, session_id: str, **fields: Any) -> Any:
     """Hides everything."""
-    return await client.sessions.ClearSession(ClearSessionRequest(session_id=session_id, **fields))
+    return await client.sessions.ClearSession(session_id=session_id, **fields)
 
 
 async def revert(client: Client, session_id: str, message_id: str, **fields: Any) -> Any:
@@ -58,7 +44,7 @@ async def revert(client: Client, session_id: str, message_id: str, **fields: Any
 
 async def restore(client: Client, session_id: str, **fields: Any) -> Any:
     """Brings back what was hidden last."""
-    return await client.sessions.RestoreSession(RestoreSessionRequest(session_id=session_id, **fields))
+    return await client.sessions.RestoreSession(session_id=session_id, **fields)
 
 
 async def append(client: Client, session_id: str, words: str) -> str:
@@ -90,7 +76,7 @@ async def test_a_cleared_session_goes_on_empty(client: Client) -> None:
     assert cleared.hidden_messages == 2
     assert await messages_of(client, session_id) == []
     assert await displayed(client, session_id) == []
-    paged = await client.messages.GetMessages(GetMessagesRequest(session_id=session_id, page_size=5))
+    paged = await client.messages.GetMessages(session_id=session_id, page_size=5)
     assert not paged.messages
     assert "hello" not in await explained(client, session_id)
     await talk(client, "next", session_id)
@@ -98,12 +84,10 @@ async def test_a_cleared_session_goes_on_empty(client: Client) -> None:
     assert [words_of(message) for message in after] == ["next", "next"]
     assert after[0].previous_message_id == ""
     for message in before:
-        found = await client.messages.GetMessage(
-            GetMessageRequest(session_id=session_id, message_id=message.message_id)
-        )
+        found = await client.messages.GetMessage(session_id=session_id, message_id=message.message_id)
         assert found.message == message
     sha256 = before[0].parts[1].file.sha256
-    pieces = client.files.DownloadFile(DownloadFileRequest(session_id=session_id, sha256=sha256))
+    pieces = client.files.DownloadFile(session_id=session_id, sha256=sha256)
     assert b"".join([piece.data async for piece in pieces]) == b"hello"
 
 
@@ -150,7 +134,7 @@ async def test_a_session_tells_what_a_restore_would_bring_back(client: Client) -
     """The ids of the messages, in their order: of the last call that hid any, and none once a turn begins."""
 
     async def restorable() -> list[str]:
-        found = await client.sessions.GetSession(GetSessionRequest(session_id=session_id))
+        found = await client.sessions.GetSession(session_id=session_id)
         return list(found.restorable_message_ids)
 
     session_id = await new_session(client)
@@ -189,9 +173,7 @@ async def test_a_running_turn_is_not_disturbed(client: Client) -> None:
     for call in (clear(client, session_id), revert(client, session_id, first), restore(client, session_id)):
         found = await refused(call)
         assert (found.code, found.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "TURN_IN_PROGRESS")
-    await client.messages.AbortSession(
-        AbortSessionRequest(session_id=session_id, expected_turn_id=running.turn_id, keep_queue=True)
-    )
+    await client.messages.AbortSession(session_id=session_id, expected_turn_id=running.turn_id, keep_queue=True)
     await turn_ended(client, waiting)
     await clear(client, session_id)
     assert await words(client, session_id) == []

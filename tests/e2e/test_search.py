@@ -11,19 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_ASSISTANT, MESSAGE_TYPE_HOST, MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest
-from opencode.search.search_pb2 import (
-    SEARCH_ORDER_NEWEST,
-    SEARCH_ORDER_OLDEST,
-    SearchHit,
-    SearchMessagesRequest,
-    SearchMessagesResponse,
-)
-from opencode.session.session_pb2 import (
-    ClearSessionRequest,
-    DeleteSessionRequest,
-    ForkSessionRequest,
-    RestoreSessionRequest,
-)
+from opencode.search.search_pb2 import SEARCH_ORDER_NEWEST, SEARCH_ORDER_OLDEST, SearchHit, SearchMessagesResponse
 from tests.support.clients.conversation import ask, new_session, refused, talk, text
 from tests.support.servers.running import Client, connect, running_server
 from tests.support.servers.tenants import connect_as, server_of_tenants
@@ -36,7 +24,7 @@ from turnwire.storage.sql.searching import Searches
 
 async def search(client: Client, query: str, **fields: Any) -> SearchMessagesResponse:
     """Searches."""
-    return await client.search.SearchMessages(SearchMessagesRequest(query=query, **fields))
+    return await client.search.SearchMessages(query=query, **fields)
 
 
 async def append(client: Client, session_id: str, words: str, **fields: Any) -> str:
@@ -95,7 +83,7 @@ async def test_pages_have_all_hits_once(client: Client) -> None:
         assert sorted(found) == sorted(stored)
         for changed in ({"query": "gulls"}, {"order": 3 - order}, {"types": [MESSAGE_TYPE_USER]}):
             fields = {"query": "gull", "session_ids": [session_id], "order": order, "page_token": last, **changed}
-            refusal = await refused(client.search.SearchMessages(SearchMessagesRequest(**fields)))
+            refusal = await refused(client.search.SearchMessages(**fields))
             assert list(refusal.fields) == ["page_token"]
 
 
@@ -122,13 +110,13 @@ async def test_pages_have_all_hits_once(client: Client) -> None:
 )
 async def test_wrong_requests_name_their_fields(client: Client, fields: dict[str, Any], names: list[str]) -> None:
     """All of them at once where the form is wrong."""
-    refusal = await refused(client.search.SearchMessages(SearchMessagesRequest(**fields)))
+    refusal = await refused(client.search.SearchMessages(**fields))
     assert (refusal.code, list(refusal.fields)) == (grpc.StatusCode.INVALID_ARGUMENT, names)
 
 
 async def test_a_session_that_is_unknown_is_an_error(client: Client) -> None:
     """Not an answer without hits."""
-    refusal = await refused(client.search.SearchMessages(SearchMessagesRequest(query="a", session_ids=["ses_no"])))
+    refusal = await refused(client.search.SearchMessages(query="a", session_ids=["ses_no"]))
     assert refusal.reason == "SESSION_NOT_FOUND"
 
 
@@ -136,14 +124,14 @@ async def test_what_is_hidden_copied_and_removed(client: Client) -> None:
     """Hidden messages are not found until they are restored, copies are found, removed sessions are not."""
     session_id = await new_session(client)
     await append(client, session_id, "albatross", type=MESSAGE_TYPE_HOST)
-    fork = await client.sessions.ForkSession(ForkSessionRequest(session_id=session_id))
+    fork = await client.sessions.ForkSession(session_id=session_id)
     found = await search(client, "albatross")
     assert {hit.session_id for hit in found.hits} == {session_id, fork.session.id}
-    await client.sessions.ClearSession(ClearSessionRequest(session_id=session_id))
+    await client.sessions.ClearSession(session_id=session_id)
     assert [hit.session_id for hit in (await search(client, "albatross")).hits] == [fork.session.id]
-    await client.sessions.RestoreSession(RestoreSessionRequest(session_id=session_id))
+    await client.sessions.RestoreSession(session_id=session_id)
     assert len((await search(client, "albatross")).hits) == 2
-    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+    await client.sessions.DeleteSession(session_id=session_id)
     assert [hit.session_id for hit in (await search(client, "albatross")).hits] == [fork.session.id]
 
 
@@ -185,9 +173,7 @@ async def test_a_reader_searches_its_own_tenant(tmp_path: Path) -> None:
         async with connect_as(server.address, "b", role=Role.READER) as other:
             assert not (await search(other, "puffin")).hits
             refusal = await refused(
-                other.search.SearchMessages(
-                    SearchMessagesRequest(query="puffin", page_size=1, page_token=page.next_page_token)
-                )
+                other.search.SearchMessages(query="puffin", page_size=1, page_token=page.next_page_token)
             )
             assert refusal.fields == ["page_token"]
 
@@ -199,6 +185,6 @@ async def test_a_costly_search_has_its_own_reason(client: Client, monkeypatch: p
         raise SearchTooCostly(2.0)
 
     monkeypatch.setattr(Searches, "search", too_costly)
-    refusal = await refused(client.search.SearchMessages(SearchMessagesRequest(query="a")))
+    refusal = await refused(client.search.SearchMessages(query="a"))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SEARCH_TOO_COSTLY")
     assert refusal.metadata["maxSeconds"] == "2"

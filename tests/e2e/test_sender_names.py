@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from opencode.message.content_pb2 import (
-    CONTEXT_BREAK_HISTORY_CHANGED,
-    CONTEXT_BREAK_UNSPECIFIED,
-)
-from opencode.message.message_pb2 import ExplainContextRequest, SendMessageRequest
+from opencode.message.content_pb2 import CONTEXT_BREAK_HISTORY_CHANGED, CONTEXT_BREAK_UNSPECIFIED
+from opencode.message.message_pb2 import SendMessageRequest
 from opencode.turn.turn_pb2 import TurnSettings
 from tests.support.clients.conversation import (
     answer_to,
@@ -56,12 +53,10 @@ sender_names = false
                 await turn_ended(client, accepted)
                 answers.append(await answer_to(client, accepted))
             told = await client.messages.ExplainContext(
-                ExplainContextRequest(session_id=session_id, settings=TurnSettings(model=model_name("m", "mine")))
+                session_id=session_id, settings=TurnSettings(model=model_name("m", "mine"))
             )
             alone = await client.messages.ExplainContext(
-                ExplainContextRequest(
-                    session_id=session_id, settings=TurnSettings(model=model_name("m", "mine"), agent="alone")
-                )
+                session_id=session_id, settings=TurnSettings(model=model_name("m", "mine"), agent="alone")
             )
             stored = await messages_of(client, session_id)
             bodies = [json.dumps(request.body) for request in provider.requests]

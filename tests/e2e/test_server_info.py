@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from opencode.server.server_pb2 import Caller, GetServerInfoRequest, GetServerInfoResponse
+from opencode.server.server_pb2 import Caller, GetServerInfoResponse
 from tests.support.servers.running import Client, connect, running_server
 from turnwire import __version__
 from turnwire.core.features import FEATURES
@@ -14,7 +14,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs/reference/contract.md"
 
 async def info(client: Client) -> GetServerInfoResponse:
     """Returns what the server says of itself."""
-    answer: GetServerInfoResponse = await client.server.GetServerInfo(GetServerInfoRequest())
+    answer: GetServerInfoResponse = await client.server.GetServerInfo()
     return answer
 
 

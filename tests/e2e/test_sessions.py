@@ -7,12 +7,7 @@ import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from opencode.message.message_pb2 import (
-    AbortSessionRequest,
-    GetMessagesRequest,
-    ListMessagesRequest,
-    SendMessageRequest,
-)
+from opencode.message.message_pb2 import SendMessageRequest
 from opencode.session.session_pb2 import (
     COMPACTION_MODE_OFF,
     COMPACTION_MODE_ON,
@@ -20,9 +15,7 @@ from opencode.session.session_pb2 import (
     SESSION_STATUS_RUNNING,
     Budget,
     CreateSessionRequest,
-    DeleteSessionRequest,
     GetSessionRequest,
-    ListSessionsRequest,
     SessionInfo,
     SessionSettings,
     UpdateDirectoryRequest,
@@ -65,7 +58,7 @@ async def update(
 
 async def create(client: Client, **settings: object) -> SessionInfo:
     """Creates a session with these settings and returns it."""
-    return await client.sessions.CreateSession(CreateSessionRequest(settings=SessionSettings(**settings)))
+    return await client.sessions.CreateSession(settings=SessionSettings(**settings))
 
 
 async def test_new_session_is_idle_and_empty(client: Client, tmp_path: Path) -> None:
@@ -83,7 +76,7 @@ async def test_new_session_is_idle_and_empty(client: Client, tmp_path: Path) -> 
 async def test_running_session_names_its_turn(client: Client) -> None:
     """Status RUNNING and active_turn_id, in GetSession and ListSessions."""
     accepted = await client.messages.SendMessage(ask(FOREVER))
-    listed = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    listed = (await client.sessions.ListSessions()).sessions
     for session in (await session_of(client, accepted.session_id), *listed):
         assert (session.status, session.active_turn_id) == (SESSION_STATUS_RUNNING, accepted.turn_id)
 
@@ -92,7 +85,7 @@ async def test_sessions_are_listed_by_last_change(client: Client) -> None:
     """Most recently updated first; a message counts as a change."""
     ids = [await new_session(client, title=f"n{n}") for n in range(4)]
     await talk(client, "hello", ids[1])
-    listed = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    listed = (await client.sessions.ListSessions()).sessions
     assert [s.id for s in listed] == [ids[1], ids[3], ids[2], ids[0]]
 
 
@@ -101,13 +94,13 @@ async def test_pages_of_sessions_join_to_the_whole(client: Client) -> None:
     ids = await asyncio.gather(*(new_session(client) for _ in range(10)))
     found, token = [], ""
     while True:
-        page = await client.sessions.ListSessions(ListSessionsRequest(page_size=3, page_token=token))
+        page = await client.sessions.ListSessions(page_size=3, page_token=token)
         found += [s.id for s in page.sessions]
         token = page.next_page_token
         if not token:
             break
     assert sorted(found) == sorted(ids)
-    assert found == [s.id for s in (await client.sessions.ListSessions(ListSessionsRequest())).sessions]
+    assert found == [s.id for s in (await client.sessions.ListSessions()).sessions]
 
 
 async def test_update_changes_what_is_present(client: Client, tmp_path: Path) -> None:
@@ -190,18 +183,18 @@ async def test_directory_can_be_set_alone(client: Client, tmp_path: Path) -> Non
 async def test_deleted_session_is_gone(client: Client) -> None:
     """Every call about it is NOT_FOUND, deleting it again too."""
     session_id = (await talk(client, "one")).session_id
-    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+    await client.sessions.DeleteSession(session_id=session_id)
     for call in (
-        client.sessions.GetSession(GetSessionRequest(session_id=session_id)),
-        client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id)),
-        client.messages.GetMessages(GetMessagesRequest(session_id=session_id)),
-        client.messages.ListMessages(ListMessagesRequest(session_id=session_id)),
+        client.sessions.GetSession(session_id=session_id),
+        client.sessions.DeleteSession(session_id=session_id),
+        client.messages.GetMessages(session_id=session_id),
+        client.messages.ListMessages(session_id=session_id),
         client.messages.SendMessage(ask("hello", session_id)),
     ):
         refusal = await refused(call)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
         assert refusal.metadata["resourceId"] == session_id
-    assert not (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    assert not (await client.sessions.ListSessions()).sessions
 
 
 async def test_deletion_while_a_turn_runs(client: Client) -> None:
@@ -210,7 +203,7 @@ async def test_deletion_while_a_turn_runs(client: Client) -> None:
     await client.messages.SendMessage(ask("waits", accepted.session_id))
     async with watching(client, accepted.session_id, after_sequence=0) as watch:
         await watch.until_text()
-        await client.sessions.DeleteSession(DeleteSessionRequest(session_id=accepted.session_id))
+        await client.sessions.DeleteSession(session_id=accepted.session_id)
         while await watch.batch():
             pass
     told = [e.WhichOneof("kind") for e in watch.events if e.sequence]
@@ -224,7 +217,7 @@ async def test_deletion_races_with_sending(client: Client) -> None:
     for _ in range(10):
         session_id = await new_session(client)
         calls = [client.messages.SendMessage(ask(f"n{n}", session_id)) for n in range(5)]
-        deletions = [client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id)) for _ in range(2)]
+        deletions = [client.sessions.DeleteSession(session_id=session_id) for _ in range(2)]
         outcomes = await asyncio.gather(*calls, *deletions, return_exceptions=True)
         errors = [o.code() for o in outcomes if isinstance(o, Exception)]
         assert set(errors) <= {grpc.StatusCode.NOT_FOUND}
@@ -247,7 +240,7 @@ async def test_session_keeps_tools_compaction_and_budget(client: Client) -> None
     async with watching(client, created.id, after_sequence=0) as watch:
         told = (await watch.until_kind("session_updated")).session_updated.session
         snapshot = (await watch.until_kind("session_snapshot")).session_snapshot.session
-    (listed,) = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    (listed,) = (await client.sessions.ListSessions()).sessions
     changed.settings.ClearField("tools")
     assert [told, snapshot, listed] == [changed] * 3
     emptied = await update(client, created.id, tools=None, budget=None, compaction=None)
@@ -318,7 +311,7 @@ async def test_prompt_and_options_of_the_session_count_where_a_message_says_noth
 async def test_a_session_leaves_the_prompt_to_the_agent_or_has_none(client: Client, fields: dict[str, str]) -> None:
     """An empty prompt is a choice of its own: it takes the agent's prompt away."""
     session_id = await new_session(client, **fields)
-    stored = (await client.sessions.GetSession(GetSessionRequest(session_id=session_id))).session.settings
+    stored = (await client.sessions.GetSession(session_id=session_id)).session.settings
     accepted = await talk(client, "hello", session_id)
     request = GetTurnRequest(session_id=session_id, turn_id=accepted.turn_id)
     answered = (await client.turns.GetTurn(request)).turn.settings
@@ -342,8 +335,8 @@ async def test_named_requests_about_sessions_are_carried_out_once(client: Client
     assert (await client.sessions.UpdateSession(same)).session.title == "v"
     assert (await client.sessions.CreateSession(request)).title == "v"
     for call in (
-        client.sessions.CreateSession(CreateSessionRequest(request_id="make")),
-        client.sessions.CreateSession(CreateSessionRequest(request_id="edit")),
+        client.sessions.CreateSession(request_id="make"),
+        client.sessions.CreateSession(request_id="edit"),
         client.messages.SendMessage(ask("hi", first.id, request_id="make")),
     ):
         assert (await refused(call)).reason == "REQUEST_ID_REUSED"
@@ -373,7 +366,7 @@ async def test_schemas_of_a_sessions_tools_are_checked(client: Client) -> None:
     wrong = tool("b", '{"type":"no type"}')
     refusal = await refused(create(client, tools=[tool("a"), wrong]))
     assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["settings.tools[1].input_schema_json"])
-    assert not (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    assert not (await client.sessions.ListSessions()).sessions
     session_id = await new_session(client)
     refusal = await refused(update(client, session_id, title="t", tools=[wrong]))
     assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["settings.tools[0].input_schema_json"])
@@ -414,7 +407,7 @@ async def test_directory_outside_the_roots_is_refused(client: Client, tmp_path: 
             assert (refusal.fields, refusal.metadata["field"]) == ([field], field)
             assert "is not below a folder that the server may read" in refusal.message
     assert await session_of(client, session_id) == before
-    assert len((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == 1
+    assert len((await client.sessions.ListSessions()).sessions) == 1
 
 
 @pytest.mark.slow
@@ -426,10 +419,7 @@ async def test_session_whose_directory_is_no_longer_allowed_works_on(tmp_path: P
         (folder / "a.txt").write_text(folder.name)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         session_id = await new_session(client, directory=str(one))
-    async with (
-        running_server(tmp_path, f'[files]\nroots = ["{two}"]') as server,
-        connect(server.address) as client,
-    ):
+    async with running_server(tmp_path, f'[files]\nroots = ["{two}"]') as server, connect(server.address) as client:
         assert words_of(await answer_to(client, await talk(client, "hello", session_id))) == "hello"
         read = SendMessageRequest(session_id=session_id, parts=[file(path="a.txt")])
         refusal = await refused(client.messages.SendMessage(read))
@@ -451,7 +441,7 @@ async def test_a_session_and_its_turn_are_of_one_moment(client: Client, monkeypa
         found = await real(self, session_id)
         reads.append(found.head_sequence)
         if len(reads) == 1:
-            await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+            await client.messages.AbortSession(session_id=session_id)
             await turn_ended(client, accepted)
         return found
 

@@ -14,10 +14,9 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 from structlog.testing import capture_logs
 
-from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.message.message_pb2 import MessagePart, SendMessageRequest, TextPart
 from opencode.server.server_pb2 import Caller, GetServerInfoRequest
-from opencode.session.session_pb2 import CreateSessionRequest, DeleteSessionRequest, ListSessionsRequest
+from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.signed_in import bearer
 from tests.support.servers.authority import AUDIENCE, ISSUER, IdentityProvider, assembled, jwks
 from tests.support.servers.running import Client, connect, running_server
@@ -57,7 +56,7 @@ class Door:
     async def admitted(self, token: str) -> bool:
         """Whether the server takes a token."""
         try:
-            await self.client.sessions.ListSessions(ListSessionsRequest(), metadata=bearer(token))
+            await self.client.sessions.ListSessions(metadata=bearer(token))
         except grpc.aio.AioRpcError as error:
             assert error.code() is grpc.StatusCode.UNAUTHENTICATED
             return False
@@ -99,7 +98,7 @@ async def until_admitted(door: Door, token: str, wanted: bool = True) -> None:
 
 async def test_a_stranger_learns_what_the_server_is(door: Door) -> None:
     """And how to sign in: nothing about data, limits or the caller. Health answers everybody."""
-    told = await door.client.server.GetServerInfo(GetServerInfoRequest())
+    told = await door.client.server.GetServerInfo()
     assert list(told.offered_auth) == ["token", "jwt"]
     assert told.version and told.features and told.node_id
     assert not (told.history_id or told.limits or told.HasField("caller"))
@@ -111,7 +110,7 @@ async def test_a_token_is_taken_without_a_restart_and_revoked(door: Door, create
     """GetServerInfo names its holder; once revoked, it is as wrong as any other."""
     made = create("eve", "acme", "writer")
     await until_admitted(door, made["token"])
-    told = await door.client.server.GetServerInfo(GetServerInfoRequest(), metadata=bearer(made["token"]))
+    told = await door.client.server.GetServerInfo(metadata=bearer(made["token"]))
     assert told.caller == Caller(tenant="acme", subject="eve", role="writer")
     assert told.history_id and told.limits
     assert door.command("revoke", made["id"]) == 0
@@ -123,8 +122,8 @@ async def test_a_watch_ends_when_its_token_is_revoked(door: Door, create: Create
     watcher, writer = create("watcher"), create("writer")
     for made in (watcher, writer):
         await until_admitted(door, made["token"])
-    session = await door.client.sessions.CreateSession(CreateSessionRequest(), metadata=bearer(writer["token"]))
-    watch = door.client.events.WatchEvents(WatchEventsRequest(session_id=session.id), metadata=bearer(watcher["token"]))
+    session = await door.client.sessions.CreateSession(metadata=bearer(writer["token"]))
+    watch = door.client.events.WatchEvents(session_id=session.id, metadata=bearer(watcher["token"]))
     assert (await watch.read()).events
     door.command("revoke", watcher["id"])
     await until_admitted(door, watcher["token"], wanted=False)
@@ -158,8 +157,8 @@ async def test_a_watch_ends_when_its_key_is_withdrawn(tmp_path: Path, monkeypatc
     (tmp_path / "jwks.json").write_text(jwks(stolen))
     async with running_server(tmp_path, TOML) as server, connect(server.address) as client:
         thief, owner = bearer(stolen.token()), bearer(renewed.token())
-        session = await client.sessions.CreateSession(CreateSessionRequest(), metadata=thief)
-        watch = client.events.WatchEvents(WatchEventsRequest(session_id=session.id), metadata=thief)
+        session = await client.sessions.CreateSession(metadata=thief)
+        watch = client.events.WatchEvents(session_id=session.id, metadata=thief)
         assert (await watch.read()).events
         (tmp_path / "jwks.json").write_text(jwks(renewed))
         send = SendMessageRequest(session_id=session.id, parts=[MessagePart(text=TextPart(text="hello"))])
@@ -210,7 +209,7 @@ async def test_two_credentials_are_none(door: Door) -> None:
     """A caller that sends the metadata twice is refused, even if both are right."""
     twice = (*bearer(PROVIDER.token()), *bearer(PROVIDER.token()))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await door.client.sessions.ListSessions(ListSessionsRequest(), metadata=twice)
+        await door.client.sessions.ListSessions(metadata=twice)
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -223,18 +222,15 @@ async def test_tokens_stay_out_of_the_log(door: Door) -> None:
     text = repr(lines)
     assert not any(part in text for token in (right, wrong) for part in token.split("."))
     [refused] = [line for line in lines if line["event"] == "caller_refused"]
-    assert (refused["cause"], refused["address"]) == (
-        "a JWT that fails its check: InvalidSignatureError",
-        "127.0.0.1",
-    )
+    assert (refused["cause"], refused["address"]) == ("a JWT that fails its check: InvalidSignatureError", "127.0.0.1")
 
 
 async def test_roles_decide(door: Door) -> None:
     """A reader lists and sends nothing; the error names both roles."""
     reader = bearer(PROVIDER.token(role="reader"))
-    await door.client.sessions.ListSessions(ListSessionsRequest(), metadata=reader)
+    await door.client.sessions.ListSessions(metadata=reader)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await door.client.sessions.CreateSession(CreateSessionRequest(), metadata=reader)
+        await door.client.sessions.CreateSession(metadata=reader)
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert refused.value.details() == "this call needs the role writer, and the caller is a reader"
 
@@ -242,9 +238,9 @@ async def test_roles_decide(door: Door) -> None:
 async def test_deleting_a_session_is_in_the_audit_log(door: Door) -> None:
     """With who did it."""
     eve = bearer(PROVIDER.token())
-    session = await door.client.sessions.CreateSession(CreateSessionRequest(), metadata=eve)
+    session = await door.client.sessions.CreateSession(metadata=eve)
     with capture_logs() as lines:
-        await door.client.sessions.DeleteSession(DeleteSessionRequest(session_id=session.id), metadata=eve)
+        await door.client.sessions.DeleteSession(session_id=session.id, metadata=eve)
     [line] = [line for line in lines if line["event"] == "audit"]
     assert (line["action"], line["subject"], line["session_id"]) == ("session_deleted", "eve", session.id)
 
@@ -271,7 +267,7 @@ async def test_without_authentication_everybody_is_an_admin(tmp_path: Path) -> N
     async with running_server(tmp_path) as server, connect(server.address) as client:
         assert isinstance(server, Server)
         for metadata in ((), bearer("anything")):
-            told = await client.server.GetServerInfo(GetServerInfoRequest(), metadata=metadata)
+            told = await client.server.GetServerInfo(metadata=metadata)
             assert told.caller == Caller(tenant="default", role="admin")
         assert (
             await ServerReflectionStub(client.channel)

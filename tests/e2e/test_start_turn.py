@@ -18,10 +18,9 @@ from opencode.message.message_pb2 import (
     DISPOSITION_DUPLICATE,
     DISPOSITION_QUEUED,
     DISPOSITION_STARTED,
-    AbortSessionRequest,
     AppendMessageRequest,
 )
-from opencode.session.session_pb2 import ForkSessionRequest, RevertSessionRequest
+from opencode.session.session_pb2 import RevertSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, TURN_STATUS_QUEUED, TURN_STATUS_RUNNING, TurnSettings
 from opencode.turn.turn_service_pb2 import StartTurnRequest
@@ -116,7 +115,7 @@ async def test_only_a_message_without_an_answer_gets_a_turn(client: Client) -> N
     waiting = await client.messages.SendMessage(ask("next", session_id))
     for message_id in (running.message_id, waiting.message_id):
         assert (await refused(start(client, session_id, message_id))).reason == "TURN_EXISTS"
-    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+    await client.messages.AbortSession(session_id=session_id)
 
 
 async def test_a_reverted_answer_is_written_anew(client: Client) -> None:
@@ -124,9 +123,7 @@ async def test_a_reverted_answer_is_written_anew(client: Client) -> None:
     accepted = await talk(client, "hello")
     session_id = accepted.session_id
     question, answer = await messages_of(client, session_id)
-    fork = await client.sessions.ForkSession(
-        ForkSessionRequest(session_id=session_id, through_message_id=question.message_id)
-    )
+    fork = await client.sessions.ForkSession(session_id=session_id, through_message_id=question.message_id)
     revert = RevertSessionRequest(session_id=session_id, before_message_id=answer.message_id)
     await client.sessions.RevertSession(revert)
     settings = TurnSettings(model=model_name("refuse"))
@@ -174,7 +171,7 @@ async def test_a_busy_session_lets_the_message_wait(client: Client) -> None:
     )
     assert (await messages_of(client, session_id))[-1].message_id == message_id
     await folded(client, session_id)
-    aborted = await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+    aborted = await client.messages.AbortSession(session_id=session_id)
     assert (aborted.turn_id, list(aborted.dropped_message_ids)) == (running.turn_id, [message_id])
     [stored] = [m for m in await messages_of(client, session_id) if m.message_id == message_id]
     assert (words_of(stored), stored.turn_id, stored.status) == ("stored", "", MESSAGE_STATUS_COMPLETE)

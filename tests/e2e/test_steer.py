@@ -19,7 +19,7 @@ from opencode.message.content_pb2 import (
     SessionMessage,
 )
 from opencode.message.message_pb2 import DISPOSITION_QUEUED, AbortSessionRequest, SendMessageResponse
-from opencode.session.session_pb2 import ForkSessionRequest, RevertSessionRequest
+from opencode.session.session_pb2 import RevertSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState
 from opencode.turn.turn_pb2 import (
     BUSY_POLICY_INTERRUPT,
@@ -30,14 +30,7 @@ from opencode.turn.turn_pb2 import (
     Turn,
     TurnSettings,
 )
-from opencode.turn.turn_service_pb2 import (
-    EditQueuedMessageRequest,
-    GetTurnRequest,
-    ListQueueRequest,
-    ListTurnsRequest,
-    RemoveQueuedMessageRequest,
-    StartTurnRequest,
-)
+from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest, GetTurnRequest, StartTurnRequest
 from tests.support.clients.conversation import (
     ask,
     kinds,
@@ -169,7 +162,7 @@ async def test_the_model_reads_it_in_its_next_request(caller: Caller) -> None:
     assert [m.previous_message_id for m in listed] == ["", *(m.message_id for m in listed[:-1])]
     stored = GetTurnRequest(session_id=sent.session_id, turn_id=sent.turn_id)
     assert (await caller.client.turns.GetTurn(stored)).turn.merged_into_turn_id == caller.running.turn_id
-    turns = await caller.client.turns.ListTurns(ListTurnsRequest(session_id=sent.session_id))
+    turns = await caller.client.turns.ListTurns(session_id=sent.session_id)
     assert [one.turn_id for one in turns.turns] == [caller.running.turn_id, sent.turn_id]
 
 
@@ -202,13 +195,13 @@ async def test_several_join_in_order_and_others_wait_on(caller: Caller) -> None:
     waits = await caller.steer("later", busy_policy=BUSY_POLICY_QUEUE)
     sent = [await caller.steer(f"hint {n}") for n in range(3)]
     assert [one.queue_position for one in sent] == [1, 2, 3]
-    queue = await caller.client.turns.ListQueue(ListQueueRequest(session_id=waits.session_id))
+    queue = await caller.client.turns.ListQueue(session_id=waits.session_id)
     assert [one.busy_policy for one in queue.entries] == [BUSY_POLICY_STEER] * 3 + [BUSY_POLICY_QUEUE]
     await caller.see(1)
     await caller.see(2)
     await caller.turn(waits)
     assert [words_of(m) for m in await caller.listed()] == [
-        *("look around", "Step 1.", "hint 0", "hint 1", "hint 2", "Step 2.", "Fine.", "later", "Fine."),
+        *("look around", "Step 1.", "hint 0", "hint 1", "hint 2", "Step 2.", "Fine.", "later", "Fine.")
     ]
 
 
@@ -278,9 +271,7 @@ async def test_it_can_be_changed_until_it_joins(caller: Caller) -> None:
         return caller.client.turns.EditQueuedMessage(request)
 
     await edit(one, parts=[text("eins")])
-    await caller.client.turns.RemoveQueuedMessage(
-        RemoveQueuedMessageRequest(session_id=two.session_id, message_id=two.message_id)
-    )
+    await caller.client.turns.RemoveQueuedMessage(session_id=two.session_id, message_id=two.message_id)
     await edit(three, busy_policy=BUSY_POLICY_QUEUE)
     await edit(four, busy_policy=BUSY_POLICY_STEER)
     await caller.see(1)
@@ -289,7 +280,7 @@ async def test_it_can_be_changed_until_it_joins(caller: Caller) -> None:
     await caller.see(2)
     await caller.turn(three)
     assert [words_of(m) for m in await caller.listed()] == [
-        *("look around", "Step 1.", "eins", "four", "Step 2.", "Fine.", "three", "Fine."),
+        *("look around", "Step 1.", "eins", "four", "Step 2.", "Fine.", "three", "Fine.")
     ]
 
 
@@ -316,8 +307,8 @@ async def test_it_is_answered_once_its_turn_is(caller: Caller) -> None:
     settings = TurnSettings(model=model_name("echo"))
     start = StartTurnRequest(session_id=sent.session_id, user_message_id=sent.message_id, settings=settings)
     assert (await refused(caller.client.turns.StartTurn(start))).reason == "TURN_EXISTS"
-    fork = await caller.client.sessions.ForkSession(ForkSessionRequest(session_id=sent.session_id))
-    turns = (await caller.client.turns.ListTurns(ListTurnsRequest(session_id=fork.session.id))).turns
+    fork = await caller.client.sessions.ForkSession(session_id=sent.session_id)
+    turns = (await caller.client.turns.ListTurns(session_id=fork.session.id)).turns
     assert [turn.merged_into_turn_id for turn in turns] == ["", turns[0].turn_id]
     answers = [m for m in await caller.listed() if m.type == MESSAGE_TYPE_ASSISTANT]
     revert = RevertSessionRequest(session_id=sent.session_id, before_message_id=answers[1].message_id)

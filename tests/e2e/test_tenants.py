@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_status import rpc_status
 
-from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest
+from opencode.event.event_pb2 import SubscribeGlobalEventsRequest
 from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.file.upload_pb2 import DeleteUploadRequest, GetUploadRequest, WriteUploadRequest
 from opencode.message.content_pb2 import FINISH_REASON_STOP, MESSAGE_TYPE_USER
@@ -31,17 +31,15 @@ from opencode.message.message_pb2 import (
     AppendMessageRequest,
     SendMessageRequest,
 )
-from opencode.question.question_pb2 import QUESTION_ACTION_DECLINE, AnswerQuestionRequest, ListQuestionsRequest
+from opencode.question.question_pb2 import QUESTION_ACTION_DECLINE, AnswerQuestionRequest
 from opencode.session.session_pb2 import (
     ClearSessionRequest,
-    DeleteSessionRequest,
     GetSessionRequest,
     RestoreSessionRequest,
     RevertSessionRequest,
 )
 from opencode.tool.tool_pb2 import (
     ClaimToolCallRequest,
-    ListPermissionsRequest,
     PermissionResponse,
     ReleaseToolCallRequest,
     SubmitToolResultRequest,
@@ -320,7 +318,7 @@ async def test_what_another_tenant_does_changes_no_answer(neighbours: Neighbours
         before = await answers()
         alice = neighbours.alice.client
         accepted = await talk(alice, "The words of alice.\n/tool nothing {}\n/step\nMore.")
-        await alice.sessions.DeleteSession(DeleteSessionRequest(session_id=accepted.session_id))
+        await alice.sessions.DeleteSession(session_id=accepted.session_id)
         await new_session(alice, title="Plans of alice, again")
         after = await answers()
         assert after == before
@@ -329,14 +327,14 @@ async def test_what_another_tenant_does_changes_no_answer(neighbours: Neighbours
 async def test_watches_of_all_sessions_show_ones_own(neighbours: Neighbours) -> None:
     """Whatever another tenant does meanwhile: a turn from its beginning to its end, a new session, a deletion."""
     async with neighbours.newcomer(Role.ADMIN) as bob:
-        everything = bob.client.events.WatchEvents(WatchEventsRequest())
-        simple = bob.client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
+        everything = bob.client.events.WatchEvents()
+        simple = bob.client.events.SubscribeGlobalEvents()
         await simple.initial_metadata()
         await _until(everything, lambda answer: any(event.HasField("caught_up") for event in answer.events))
         alice = neighbours.alice.client
         await talk(alice, "/reason What the words of alice mean.\nThe words of alice.\n/tool nothing {}\n/step\nMore.")
         other = await new_session(alice, title="Plans of alice, again")
-        await alice.sessions.DeleteSession(DeleteSessionRequest(session_id=other))
+        await alice.sessions.DeleteSession(session_id=other)
         await _mark(bob, "the end")
         for stream in (everything, simple):
             answers = await _until(stream, lambda answer: "the end" in str(answer))
@@ -359,7 +357,7 @@ async def test_equal_names_and_bytes_of_two_tenants_are_their_own(neighbours: Ne
         again = await two.client.messages.SendMessage(sent)
         assert (again.disposition, again.message_id) == (DISPOSITION_DUPLICATE, second.message_id)
         await turn_ended(one.client, first)
-        await one.client.sessions.DeleteSession(DeleteSessionRequest(session_id=first.session_id))
+        await one.client.sessions.DeleteSession(session_id=first.session_id)
         sha256 = hashlib.sha256(b"the same bytes").hexdigest()
         download = DownloadFileRequest(session_id=second.session_id, sha256=sha256)
         assert [answer.data async for answer in two.client.files.DownloadFile(download)] == [b"the same bytes"]
@@ -371,10 +369,10 @@ async def test_an_admin_acts_for_a_tenant(neighbours: Neighbours) -> None:
     request = GetSessionRequest(session_id=mine.session_id)
     async with connect_as(address, "ops", role=Role.ADMIN, acting_for="alice") as admin:
         assert (await admin.sessions.GetSession(request)).session.title == "Plans of alice"
-        assert len((await admin.permissions.ListPermissions(ListPermissionsRequest())).permissions) == 2
+        assert len((await admin.permissions.ListPermissions()).permissions) == 2
     async with connect_as(address, "ops", role=Role.ADMIN) as admin:
         assert (await refused(admin.sessions.GetSession(request))).code is grpc.StatusCode.NOT_FOUND
-        assert list((await admin.permissions.ListPermissions(ListPermissionsRequest())).permissions) == []
+        assert list((await admin.permissions.ListPermissions()).permissions) == []
 
 
 @pytest.mark.slow
@@ -388,16 +386,14 @@ async def test_turns_of_tenants_continue_after_a_restart(tmp_path: Path) -> None
     async with server_of_tenants(tmp_path, RULES) as server:
         for tenant, its in mine.items():
             async with connect_as(server.address, tenant) as client:
-                for asked in (await client.permissions.ListPermissions(ListPermissionsRequest())).permissions:
+                for asked in (await client.permissions.ListPermissions()).permissions:
                     assert asked.session_id == its.session_id
                     answer = PermissionResponse(session_id=its.session_id, permission_id=asked.id, response="reject")
                     await client.permissions.RespondToPermission(answer)
-                for question in (await client.questions.ListQuestions(ListQuestionsRequest())).questions:
+                for question in (await client.questions.ListQuestions()).questions:
                     assert question.session_id in (its.session_id, its.asking_session_id)
                     declined = AnswerQuestionRequest(
-                        session_id=question.session_id,
-                        question_id=question.question_id,
-                        action=QUESTION_ACTION_DECLINE,
+                        session_id=question.session_id, question_id=question.question_id, action=QUESTION_ACTION_DECLINE
                     )
                     await client.questions.AnswerQuestion(declined)
                 for call_id, lease_id in ((its.waiting_call_id, ""), (its.leased_call_id, its.lease_id)):

@@ -10,16 +10,8 @@ from pathlib import Path
 import pytest
 
 from opencode.event.session_event_pb2 import SessionEvent
-from opencode.session.session_pb2 import DeleteSessionRequest, ForkSessionRequest
 from opencode.usage.usage_pb2 import USAGE_DIMENSION_MODEL, QueryUsageRequest
-from tests.support.clients.conversation import (
-    change_of,
-    model,
-    new_session,
-    session_of,
-    talk,
-    watching,
-)
+from tests.support.clients.conversation import change_of, model, new_session, session_of, talk, watching
 from tests.support.models.scripts import API_OF_PATH, APIS, CHECKS, Say, Tokens, answer, error
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
@@ -74,10 +66,7 @@ def configuration(provider: ProviderServer, api: str = "openai_chat", more: str 
 
 @contextlib.asynccontextmanager
 async def world(
-    folder: Path,
-    reply: Callable[[RecordedRequest], ScriptedReply] = LIONS,
-    api: str = "openai_chat",
-    more: str = "",
+    folder: Path, reply: Callable[[RecordedRequest], ScriptedReply] = LIONS, api: str = "openai_chat", more: str = ""
 ) -> AsyncIterator[World]:
     """Runs server and model."""
     async with (
@@ -128,7 +117,7 @@ async def test_a_title_of_a_person_stays(tmp_path: Path) -> None:
     async with world(tmp_path, reply) as here:
         named = await new_session(here.client, title="Mine")
         await talk(here.client, "Hello", named, model=MODEL)
-        fork = await here.client.sessions.ForkSession(ForkSessionRequest(session_id=named))
+        fork = await here.client.sessions.ForkSession(session_id=named)
         await talk(here.client, "Hello", fork.session.id, model=MODEL)
         assert here.calls() == []
         accepted = await talk(here.client, "Hello", model=MODEL)
@@ -183,10 +172,10 @@ async def test_a_deleted_session_ends_the_call(tmp_path: Path) -> None:
         while not here.calls():
             await asyncio.sleep(0.01)
         await talk(here.client, "Not held up", accepted.session_id, model=MODEL)
-        await here.client.sessions.DeleteSession(DeleteSessionRequest(session_id=accepted.session_id))
+        await here.client.sessions.DeleteSession(session_id=accepted.session_id)
         [call] = here.calls()
         await call.disconnected.wait()
-        rows = (await here.client.usage.QueryUsage(QueryUsageRequest(group_by=[USAGE_DIMENSION_MODEL]))).rows
+        rows = (await here.client.usage.QueryUsage(group_by=[USAGE_DIMENSION_MODEL])).rows
         assert {row.model_id: row.estimated_steps for row in rows} == {"m": 0, "cheap": 1}
 
 

@@ -16,8 +16,7 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from structlog.testing import capture_logs
 
-from opencode.server.server_pb2 import Caller, GetServerInfoRequest
-from opencode.session.session_pb2 import CreateSessionRequest, ListSessionsRequest
+from opencode.server.server_pb2 import Caller
 from tests.support.clients.signed_in import connect_tls
 from tests.support.servers.authority import Authority, Pair
 from tests.support.servers.encrypted import AUTHORITY, CLIENTS, MTLS, tls
@@ -48,7 +47,7 @@ async def by_name(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
 async def caller(address: str, pair: Pair | None) -> Caller:
     """Returns for whom the server takes a client."""
     async with connect_tls(address, AUTHORITY.pem, pair) as client:
-        return (await client.server.GetServerInfo(GetServerInfoRequest())).caller
+        return (await client.server.GetServerInfo()).caller
 
 
 async def test_a_holder_of_a_certificate_is_known(strict_server: Server) -> None:
@@ -107,13 +106,13 @@ async def test_the_kind_of_a_name_is_a_part_of_the_subject(
 async def test_a_certificate_has_the_rights_of_its_role(strict_server: Server) -> None:
     """A reader lists sessions and makes none; a client without a subject calls only what is open."""
     async with connect_tls(strict_server.address, AUTHORITY.pem, CLIENTS.issue("bob")) as reader:
-        await reader.sessions.ListSessions(ListSessionsRequest())
+        await reader.sessions.ListSessions()
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await reader.sessions.CreateSession(CreateSessionRequest())
+            await reader.sessions.CreateSession()
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     async with connect_tls(strict_server.address, AUTHORITY.pem, CLIENTS.issue("")) as nameless:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await nameless.sessions.ListSessions(ListSessionsRequest())
+            await nameless.sessions.ListSessions()
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -136,7 +135,7 @@ async def test_plain_text_is_not_answered(strict_server: Server) -> None:
     """A client that does not encrypt fails, and sends its credentials to nobody by this."""
     async with connect(strict_server.address) as client:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await client.server.GetServerInfo(GetServerInfoRequest(), timeout=200)
+            await client.server.GetServerInfo(timeout=200)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
@@ -150,13 +149,13 @@ async def test_new_certificates_are_served_without_a_restart(tmp_path: Path) -> 
     """A new connection gets the new one; one that is open goes on."""
     async with running_server(tmp_path, tls(tmp_path)) as server:
         async with connect_tls(server.address, AUTHORITY.pem) as before:
-            await before.server.GetServerInfo(GetServerInfoRequest())
+            await before.server.GetServerInfo()
             renewed = AUTHORITY.issue("server")
             renewed.write(tmp_path, "server")
             assert await asyncio.to_thread(served, server.address) == renewed.cert
-            await before.server.GetServerInfo(GetServerInfoRequest())
+            await before.server.GetServerInfo()
         async with connect_tls(server.address, AUTHORITY.pem) as after:
-            await after.server.GetServerInfo(GetServerInfoRequest())
+            await after.server.GetServerInfo()
 
 
 async def test_a_broken_renewal_keeps_the_old_certificate(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def call_of(client: Client, session_id: str) -> ToolCallState:
 
 async def downloaded(client: Client, session_id: str, sha256: str) -> list[Any]:
     """Returns the answers of DownloadFile."""
-    return [part async for part in client.files.DownloadFile(DownloadFileRequest(session_id=session_id, sha256=sha256))]
+    return [part async for part in client.files.DownloadFile(session_id=session_id, sha256=sha256)]
 
 
 def blocks_of(body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_INTERRUPTED, FINISH_REASON_STOP
-from opencode.tool.tool_pb2 import PermissionResponse, SubmitToolResultRequest
+from opencode.tool.tool_pb2 import PermissionResponse
 from tests.support.clients.conversation import ask, displayed, model, tool, turn_ended, watching
 from tests.support.models.scripts import APIS, CHECKS, Call, Say, answer
 from tests.support.servers.provider import ProviderServer
@@ -46,9 +46,7 @@ async def test_every_call_of_a_step_gets_its_result(api: str, tmp_path: Path) ->
                     session_id=asked.session_id, permission_id=asked.id, response="reject", reason="not today"
                 )
             )
-            await client.tools.SubmitToolResult(
-                SubmitToolResultRequest(session_id=asked.session_id, tool_call_id=shown[3].id, output="counted")
-            )
+            await client.tools.SubmitToolResult(session_id=asked.session_id, tool_call_id=shown[3].id, output="counted")
             assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
         assert [violation for request in provider.requests for violation in CHECKS[api](request.body)] == []
         sent = json.dumps(provider.requests[-1].body)
@@ -82,9 +80,7 @@ async def test_large_tools_outlive_what_is_kept_of_their_turn(tmp_path: Path) ->
         async with running_server(tmp_path, settings) as server, connect(server.address) as client:
             assert await statuses(client, accepted.session_id) == ["error", "pending"]
             [*_, call] = [c for m in await displayed(client, accepted.session_id) for c in m.tool_calls]
-            await client.tools.SubmitToolResult(
-                SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=call.id, output="counted")
-            )
+            await client.tools.SubmitToolResult(session_id=accepted.session_id, tool_call_id=call.id, output="counted")
             assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
         for request in provider.requests:
             assert json.dumps(request.body).count(about) == 2

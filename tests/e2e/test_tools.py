@@ -7,9 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.event.event_pb2 import SubscribeGlobalEventsRequest
 from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_MAX_STEPS, FINISH_REASON_STOP
-from opencode.message.message_pb2 import AbortSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import GenerationOptions
 from tests.support.clients.conversation import (
@@ -270,7 +268,7 @@ async def test_waiting_call_is_in_every_snapshot(own_client: Client) -> None:
     async with watching(own_client, accepted.session_id) as watch:
         shown = (await watch.until_kind("message_snapshot")).message_snapshot.message
     assert [part.tool_use.id for part in shown.parts] == [call.id]
-    subscription = own_client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
+    subscription = own_client.events.SubscribeGlobalEvents()
     change = await subscription.read()
     assert change.message_part_updated.tool.state.id == call.id
     subscription.cancel()
@@ -300,10 +298,7 @@ async def test_text_next_to_a_call_stays_text(client: Client) -> None:
 
 async def test_waiting_for_a_tool_leaves_room_for_other_turns(tmp_path: Path) -> None:
     """A person may be asked for minutes; the limit on running turns is one on model calls."""
-    async with (
-        running_server(tmp_path, "[limits]\nmax_running_turns = 1") as server,
-        connect(server.address) as client,
-    ):
+    async with running_server(tmp_path, "[limits]\nmax_running_turns = 1") as server, connect(server.address) as client:
         await pending_calls(client, LOOK)
         await turn_ended(client, await client.messages.SendMessage(ask("someone else")))
 
@@ -312,6 +307,6 @@ async def test_waiting_for_a_tool_leaves_room_for_other_turns(tmp_path: Path) ->
 async def test_a_thousand_calls_are_ended_quickly(client: Client) -> None:
     """An abort settles all of them in one write."""
     accepted, _ = await pending_calls(client, "\n".join([LOOK] * 1000), 1000)
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
     (call, *others) = (await displayed(client, accepted.session_id))[1].tool_calls
     assert (call.status, len(others)) == ("error", 999)

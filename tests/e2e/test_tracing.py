@@ -9,11 +9,9 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from opencode.event.event_pb2 import WatchEventsRequest
-from opencode.message.message_pb2 import GetMessageRequest, SendMessageRequest, SendMessageResponse
+from opencode.message.message_pb2 import SendMessageRequest, SendMessageResponse
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
-from opencode.turn.turn_service_pb2 import GetTurnRequest
 from tests.support.clients.conversation import answer_to, ask, refused, talk, turn_ended, words_of
 from tests.support.clients.tool_calls import LOOK, pending_calls, result
 from tests.support.models.scripts import Say, answer
@@ -149,7 +147,7 @@ async def test_a_turn_stays_in_its_trace_over_a_restart(traces: Collector, tmp_p
 async def test_a_failed_call_has_its_code(traces: Collector, tmp_path: Path) -> None:
     """What the caller did wrong is no error of the server; a model that fails is one of its call and its turn."""
     async with running_server(tmp_path, traces.configuration()) as server, connect(server.address) as client:
-        await refused(client.messages.GetMessage(GetMessageRequest(session_id="ses_1", message_id="msg_1")))
+        await refused(client.messages.GetMessage(session_id="ses_1", message_id="msg_1"))
         await talk(client, "/error refused")
     missed = traces.one("opencode.message.MessageService/GetMessage")
     assert (missed.attributes["rpc.response.status_code"], missed.failed) == ("NOT_FOUND", False)
@@ -234,7 +232,7 @@ async def test_what_is_not_of_the_contract_has_no_span(traces: Collector, tmp_pa
         unknown = client.channel.unary_unary("/opencode.no.Service/Method")
         with pytest.raises(grpc.aio.AioRpcError):
             await unknown(b"")
-        watch = client.events.WatchEvents(WatchEventsRequest(), metadata=placed())
+        watch = client.events.WatchEvents(metadata=placed())
         await watch.initial_metadata()
         await server.__aexit__(None, None, None)
     [span] = traces.spans
@@ -251,7 +249,7 @@ async def test_lines_of_the_log_name_the_trace(traces: Collector, tmp_path: Path
     async with server_process(tmp_path, traces.configuration()) as process:
         async with connect(process.address) as client:
             accepted = await send(client, ask("hello"))
-            await client.turns.GetTurn(GetTurnRequest(session_id=accepted.session_id, turn_id=accepted.turn_id))
+            await client.turns.GetTurn(session_id=accepted.session_id, turn_id=accepted.turn_id)
         assert await process.terminate() == 0
     lines = [dict(fact.split("=", 1) for fact in line.split() if "=" in fact) for line in process.stderr]
     [line] = [line for line in lines if line.get("method", "").endswith("SendMessage")]

@@ -7,8 +7,7 @@ import grpc
 import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_ABORTED, FINISH_REASON_STOP, MESSAGE_TYPE_HOST
-from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest, SendMessageResponse
-from opencode.session.session_pb2 import DeleteSessionRequest, GetSessionRequest
+from opencode.message.message_pb2 import AppendMessageRequest, SendMessageResponse
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState
 from opencode.turn.turn_pb2 import (
     BUSY_POLICY_QUEUE,
@@ -33,7 +32,7 @@ async def turn_of(client: Client, accepted: SendMessageResponse) -> Turn:
 
 async def ids(client: Client, session_id: str, **fields: object) -> list[str]:
     """Returns the ids of a page of turns."""
-    answer = await client.turns.ListTurns(ListTurnsRequest(session_id=session_id, **fields))
+    answer = await client.turns.ListTurns(session_id=session_id, **fields)
     return [turn.turn_id for turn in answer.turns]
 
 
@@ -63,7 +62,7 @@ async def test_an_ended_turn_tells_what_its_last_event_told(client: Client) -> N
     assert turn.settings.options == options
     turn.ClearField("settings")
     assert ended.turn_ended.turn == turn
-    (listed,) = (await client.turns.ListTurns(ListTurnsRequest(session_id=accepted.session_id))).turns
+    (listed,) = (await client.turns.ListTurns(session_id=accepted.session_id)).turns
     assert listed == turn
 
 
@@ -77,7 +76,7 @@ async def test_a_turn_that_waits_for_a_client_says_so(client: Client) -> None:
     assert (turn.status, turn.steps, turn.HasField("end_time")) == (TURN_STATUS_WAITING, 0, False)
     behind = await turn_of(client, queued)
     assert (behind.status, behind.start_sequence, behind.HasField("start_time")) == (TURN_STATUS_QUEUED, 0, False)
-    session = (await client.sessions.GetSession(GetSessionRequest(session_id=session_id))).session
+    session = (await client.sessions.GetSession(session_id=session_id)).session
     assert (session.open_requests, session.queued_messages) == (1, 1)
     async with watching(client, session_id) as watch:
         snapshot = (await watch.until_kind("session_snapshot")).session_snapshot
@@ -107,7 +106,7 @@ async def test_a_dropped_turn_never_started(client: Client) -> None:
     """It has an end and no start."""
     accepted = await client.messages.SendMessage(ask("/sleep 3600"))
     dropped = await client.messages.SendMessage(ask("never", accepted.session_id))
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
     turn = await turn_of(client, dropped)
     assert (turn.status, turn.finish_reason, turn.start_sequence) == (TURN_STATUS_ENDED, FINISH_REASON_ABORTED, 0)
     assert turn.end_sequence > 0
@@ -141,10 +140,8 @@ async def test_what_is_not_there_is_refused(client: Client) -> None:
     ):
         refusal = await refused(client.turns.GetTurn(request))
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, reason)
-    assert (await refused(client.turns.GetTurn(GetTurnRequest()))).fields == ["session_id", "turn_id"]
-    assert (await refused(client.turns.ListTurns(ListTurnsRequest(session_id="ses_none")))).reason == (
-        "SESSION_NOT_FOUND"
-    )
+    assert (await refused(client.turns.GetTurn())).fields == ["session_id", "turn_id"]
+    assert (await refused(client.turns.ListTurns(session_id="ses_none"))).reason == ("SESSION_NOT_FOUND")
     for fields, field in (
         ({"page_token": "x"}, "page_token"),
         ({"page_size": 1001}, "page_size"),
@@ -161,7 +158,7 @@ async def test_turns_outlive_their_events_and_the_server(tmp_path: Path) -> None
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         accepted = await client.messages.SendMessage(ask(FOREVER))
         await client.messages.SendMessage(ask("dropped", accepted.session_id))
-        await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+        await client.messages.AbortSession(session_id=accepted.session_id)
         before = await turn_of(client, accepted)
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         note = AppendMessageRequest(session_id=accepted.session_id, type=MESSAGE_TYPE_HOST, parts=[text("noted")])
@@ -192,4 +189,4 @@ async def test_a_fault_behind_the_stored_end_of_a_turn_stops_no_other(
         second = await client.messages.SendMessage(ask("two", first.session_id))
         async with watching(client, first.session_id, after_sequence=second.sequence) as watch:
             await watch.until_turn_ended(second.turn_id)
-        await client.sessions.DeleteSession(DeleteSessionRequest(session_id=first.session_id))
+        await client.sessions.DeleteSession(session_id=first.session_id)

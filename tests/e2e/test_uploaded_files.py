@@ -9,19 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
-from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.file.upload_pb2 import Upload
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import (
-    DISPOSITION_DUPLICATE,
-    AppendMessageRequest,
-    ExplainContextRequest,
-    SendMessageRequest,
-)
-from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
+from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, ExplainContextRequest
 from opencode.tool.tool_pb2 import ToolResultFile
-from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest, RegenerateMessageRequest
-from opencode.usage.usage_pb2 import ListQuotasRequest
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
@@ -45,7 +36,7 @@ PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 3000
 
 async def downloaded(client: Client, session_id: str, sha256: str) -> bytes:
     """Returns the bytes of a file."""
-    call = client.files.DownloadFile(DownloadFileRequest(session_id=session_id, sha256=sha256))
+    call = client.files.DownloadFile(session_id=session_id, sha256=sha256)
     return b"".join([part.data async for part in call])
 
 
@@ -57,7 +48,7 @@ async def files_of(client: Client, session_id: str) -> list[Any]:
 
 async def stored_bytes(client: Client) -> int:
     """Returns what counts for the quota of the client's tenant."""
-    quotas = (await client.usage.ListQuotas(ListQuotasRequest())).quotas
+    quotas = (await client.usage.ListQuotas()).quotas
     return next(quota.used for quota in quotas if quota.name == "stored_bytes")
 
 
@@ -84,7 +75,7 @@ async def test_the_part_says_more_than_the_upload(client: Client) -> None:
     ]:
         upload = await uploaded(client, b"", filename="notes.txt")
         parts = [file(upload_id=upload.upload_id, **said)]
-        accepted = await client.messages.SendMessage(SendMessageRequest(parts=parts))
+        accepted = await client.messages.SendMessage(parts=parts)
         [stored] = await files_of(client, accepted.session_id)
         assert (stored.mime, stored.filename, stored.size_bytes) == (mime, name, 0)
 
@@ -101,9 +92,7 @@ async def _stream(client: Client, upload: Upload) -> str:
 async def _append(client: Client, upload: Upload) -> str:
     parts = [file(upload_id=upload.upload_id)]
     session_id = await new_session(client)
-    await client.messages.AppendMessage(
-        AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=parts)
-    )
+    await client.messages.AppendMessage(session_id=session_id, type=MESSAGE_TYPE_USER, parts=parts)
     return session_id
 
 
@@ -111,18 +100,14 @@ async def _edit(client: Client, upload: Upload) -> str:
     session_id = (await client.messages.SendMessage(ask(FOREVER))).session_id
     waiting = await client.messages.SendMessage(ask("wait", session_id))
     parts = [file(upload_id=upload.upload_id)]
-    await client.turns.EditQueuedMessage(
-        EditQueuedMessageRequest(session_id=session_id, message_id=waiting.message_id, parts=parts)
-    )
+    await client.turns.EditQueuedMessage(session_id=session_id, message_id=waiting.message_id, parts=parts)
     return session_id
 
 
 async def _regenerate(client: Client, upload: Upload) -> str:
     first = await talk(client, "hello")
     parts = [file(upload_id=upload.upload_id)]
-    await client.turns.RegenerateMessage(
-        RegenerateMessageRequest(session_id=first.session_id, message_id=first.message_id, new_parts=parts)
-    )
+    await client.turns.RegenerateMessage(session_id=first.session_id, message_id=first.message_id, new_parts=parts)
     return first.session_id
 
 
@@ -151,9 +136,9 @@ async def test_a_named_message_may_come_again(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, connect(server.address) as client:
         again = await client.messages.SendMessage(request)
         assert (again.message_id, again.disposition) == (first.message_id, DISPOSITION_DUPLICATE)
-        before = len((await client.sessions.ListSessions(ListSessionsRequest())).sessions)
+        before = len((await client.sessions.ListSessions()).sessions)
         assert (await refused(client.messages.SendMessage(naming(upload)))).reason == "UPLOAD_NOT_FOUND"
-        assert len((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == before
+        assert len((await client.sessions.ListSessions()).sessions) == before
 
 
 @pytest.mark.own_server
@@ -165,7 +150,7 @@ async def test_one_of_many_messages_gets_the_upload(client: Client) -> None:
     refusals = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
     assert {error.code() for error in refusals} == {grpc.StatusCode.NOT_FOUND}
     assert len(refusals) == 7
-    assert len((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == 1
+    assert len((await client.sessions.ListSessions()).sessions) == 1
 
 
 async def test_an_upload_is_named_once_in_a_request(client: Client) -> None:
@@ -223,7 +208,7 @@ async def test_bytes_count_once(tmp_path: Path) -> None:
             await turn_ended(client, await client.messages.SendMessage(naming(one, session_id=accepted.session_id)))
         files = {one.sha256 for one in await files_of(client, accepted.session_id)}
         assert len(files) == 2
-        await client.sessions.DeleteSession(DeleteSessionRequest(session_id=accepted.session_id))
+        await client.sessions.DeleteSession(session_id=accepted.session_id)
         assert await stored_bytes(client) == 0
 
 

@@ -11,16 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.file.upload_pb2 import (
-    CreateUploadRequest,
-    DeleteUploadRequest,
-    GetUploadRequest,
-    Upload,
-    WriteUploadRequest,
-)
-from opencode.server.server_pb2 import GetServerInfoRequest
-from opencode.session.session_pb2 import CreateSessionRequest
-from opencode.usage.usage_pb2 import ListQuotasRequest
+from opencode.file.upload_pb2 import Upload, WriteUploadRequest
 from tests.support.clients.conversation import refused
 from tests.support.servers.running import Client, connect, running_server
 from tests.support.servers.tenants import connect_as, server_of_tenants
@@ -32,7 +23,7 @@ ARCHIVE = random.Random(1).randbytes(3_000_000)
 
 async def create(client: Client, **fields: object) -> Upload:
     """Begins an upload."""
-    return (await client.uploads.CreateUpload(CreateUploadRequest(**fields))).upload  # type: ignore[arg-type]
+    return (await client.uploads.CreateUpload(**fields)).upload  # type: ignore[arg-type]
 
 
 async def write(client: Client, upload_id: str, offset: int, data: bytes, *, last: bool = False) -> Upload:
@@ -43,12 +34,12 @@ async def write(client: Client, upload_id: str, offset: int, data: bytes, *, las
 
 async def get(client: Client, upload_id: str) -> Upload:
     """Returns an upload."""
-    return (await client.uploads.GetUpload(GetUploadRequest(upload_id=upload_id))).upload
+    return (await client.uploads.GetUpload(upload_id=upload_id)).upload
 
 
 async def delete(client: Client, upload_id: str) -> None:
     """Removes an upload."""
-    await client.uploads.DeleteUpload(DeleteUploadRequest(upload_id=upload_id))
+    await client.uploads.DeleteUpload(upload_id=upload_id)
 
 
 async def send(client: Client, upload_id: str, content: bytes, piece: int = 2**20, begin: int = 0) -> Upload:
@@ -62,7 +53,7 @@ async def send(client: Client, upload_id: str, content: bytes, piece: int = 2**2
 
 async def stored_bytes(client: Client) -> int:
     """Returns what counts for the quota of the client's tenant."""
-    quotas = (await client.usage.ListQuotas(ListQuotasRequest())).quotas
+    quotas = (await client.usage.ListQuotas()).quotas
     return next(quota.used for quota in quotas if quota.name == "stored_bytes")
 
 
@@ -152,9 +143,9 @@ async def test_a_named_request_is_carried_out_once(client: Client) -> None:
     grown = await write(client, first.upload_id, 0, b"12")
     assert await create(client, filename="a", request_id="once") == grown
     assert (await refused(create(client, filename="b", request_id="once"))).reason == "REQUEST_ID_REUSED"
-    session = client.sessions.CreateSession(CreateSessionRequest(request_id="once"))
+    session = client.sessions.CreateSession(request_id="once")
     assert (await refused(session)).reason == "REQUEST_ID_REUSED"
-    await client.sessions.CreateSession(CreateSessionRequest(request_id="a session"))
+    await client.sessions.CreateSession(request_id="a session")
     assert (await refused(create(client, request_id="a session"))).reason == "REQUEST_ID_REUSED"
     several = await asyncio.gather(*(create(client, request_id="several") for _ in range(5)))
     assert len({upload.upload_id for upload in several}) == 1
@@ -205,7 +196,7 @@ async def test_last_bytes_that_come_at_once_make_one_digest(client: Client) -> N
 async def test_limits_are_kept_and_told(tmp_path: Path) -> None:
     """The size, announced or not, and the number of uploads."""
     async with client_of(tmp_path, "[files]\nmax_upload_bytes = 10\nmax_uploads = 2\n") as client:
-        info = await client.server.GetServerInfo(GetServerInfoRequest())
+        info = await client.server.GetServerInfo()
         assert (info.limits["files.max_upload_bytes"], info.limits["files.max_uploads"]) == (10, 2)
         assert "uploads" in info.features
         announced = await refused(create(client, size_bytes=11))

@@ -10,27 +10,15 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from opencode.message.message_pb2 import AbortSessionRequest
-from opencode.session.session_pb2 import DeleteSessionRequest
 from opencode.usage.usage_pb2 import (
     USAGE_DIMENSION_DAY,
     USAGE_DIMENSION_MODEL,
     USAGE_DIMENSION_SESSION,
     USAGE_DIMENSION_SUBJECT,
-    ListQuotasRequest,
     QueryUsageRequest,
     UsageRow,
 )
-from tests.support.clients.conversation import (
-    ask,
-    model,
-    new_session,
-    refused,
-    talk,
-    tool,
-    turn_ended,
-    watching,
-)
+from tests.support.clients.conversation import ask, model, new_session, refused, talk, tool, turn_ended, watching
 from tests.support.models.scripts import Say, Tokens, answer, error
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client
@@ -69,7 +57,7 @@ async def server_address(folder: Path) -> AsyncIterator[str]:
 
 async def rows_of(client: Client, *group_by: int, **fields: object) -> list[UsageRow]:
     """Returns the rows of a query that fit into one page."""
-    answered = await client.usage.QueryUsage(QueryUsageRequest(group_by=group_by, **fields))  # type: ignore[arg-type]
+    answered = await client.usage.QueryUsage(group_by=group_by, **fields)  # type: ignore[arg-type]
     assert answered.next_page_token == ""
     return list(answered.rows)
 
@@ -86,7 +74,7 @@ async def test_usage_is_summed_exactly_for_its_tenant_alone(tmp_path: Path) -> N
         await talk(ann, "and", first.session_id, model=UNPRICED)
         second = await talk(bob, "hi", model=PRICED)
         await talk(eve, "hi", model=PRICED)
-        await ann.sessions.DeleteSession(DeleteSessionRequest(session_id=first.session_id))
+        await ann.sessions.DeleteSession(session_id=first.session_id)
         [total] = await rows_of(ann)
         assert (total.usage.input_tokens, total.usage.output_tokens, total.cost_pico_usd) == (180, 120, 600)
         assert (total.steps, total.steps_without_price, total.turns) == (3, 1, 3)
@@ -161,7 +149,7 @@ async def test_days_are_those_of_the_time_zone(tmp_path: Path, monkeypatch: pyte
 async def test_what_is_wrong_is_named(fields: dict[str, object], wrong: str, tmp_path: Path) -> None:
     """As a field of the request."""
     async with server_of_tenants(tmp_path) as server, connect_as(server.address, "acme", "ann") as ann:
-        refusal = await refused(ann.usage.QueryUsage(QueryUsageRequest(**fields)))  # type: ignore[arg-type]
+        refusal = await refused(ann.usage.QueryUsage(**fields))  # type: ignore[arg-type]
     assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, [wrong])
 
 
@@ -175,11 +163,11 @@ async def test_only_an_admin_sees_another_tenant(tmp_path: Path) -> None:
     ):
         await talk(ann, "hi", model=PRICED)
         assert [row.steps for row in await rows_of(reader, tenant="acme")] == [1]
-        assert len((await reader.usage.ListQuotas(ListQuotasRequest())).quotas) == len(QuotaName)
+        assert len((await reader.usage.ListQuotas()).quotas) == len(QuotaName)
         assert [row.steps for row in await rows_of(admin, tenant="acme")] == [1]
         assert await rows_of(admin) == []
         for tenant in ("other", "nobody"):
-            refusal = await refused(ann.usage.QueryUsage(QueryUsageRequest(tenant=tenant)))
+            refusal = await refused(ann.usage.QueryUsage(tenant=tenant))
             assert (refusal.code, refusal.reason) == (grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED")
 
 
@@ -187,7 +175,7 @@ async def test_quotas_are_listed_without_limits_too(tmp_path: Path) -> None:
     """All of them, with what is used."""
     async with server_of_tenants(tmp_path) as server, connect_as(server.address, "acme", "ann") as ann:
         await ann.messages.SendMessage(ask("/tool look {}", tools=[tool("look")]))
-        listed = {quota.name: quota for quota in (await ann.usage.ListQuotas(ListQuotasRequest())).quotas}
+        listed = {quota.name: quota for quota in (await ann.usage.ListQuotas()).quotas}
     assert list(listed) == sorted(QuotaName)
     assert not any(quota.limit for quota in listed.values())
     assert (listed["sessions"].used, listed["running_turns"].used) == (1, 1)
@@ -232,10 +220,10 @@ async def test_what_no_provider_reports_is_estimated(ending: str, tmp_path: Path
             accepted = await acme.messages.SendMessage(ask("hi", session_id, model=PRICED))
             if ending == "aborted":
                 await watch.until(lambda event: event.part_delta.end_offset == 400)
-                await acme.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+                await acme.messages.AbortSession(session_id=session_id)
         ended = (await turn_ended(acme, accepted)).turn_ended.turn
         [row] = await rows_of(acme)
-        quotas = {one.name: one.used for one in (await acme.usage.ListQuotas(ListQuotasRequest())).quotas}
+        quotas = {one.name: one.used for one in (await acme.usage.ListQuotas()).quotas}
     assert (row.steps, row.estimated_steps, row.steps_without_price) == (1, 1, 0)
     assert 0 < row.usage.input_tokens < 100
     assert row.usage.output_tokens == 100
@@ -268,7 +256,7 @@ async def test_a_prompt_counts_when_the_answer_is_aborted_before_it_begins(tmp_p
     async with client_of(tmp_path, says_nothing) as acme:
         accepted = await acme.messages.SendMessage(ask("hi", model=PRICED))
         await asked.wait()
-        await acme.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+        await acme.messages.AbortSession(session_id=accepted.session_id)
         [row] = await rows_of(acme)
     assert (row.estimated_steps, row.usage.output_tokens) == (1, 0)
     assert row.usage.input_tokens > 0

@@ -9,7 +9,7 @@ import pytest
 
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import FINISH_REASON_ABORTED
-from opencode.message.message_pb2 import AbortSessionRequest, ListMessagesRequest, SendMessageResponse
+from opencode.message.message_pb2 import SendMessageResponse
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_STEER
 from opencode.turn.turn_service_pb2 import RemoveQueuedMessageRequest, WatchTurnRequest
@@ -114,7 +114,7 @@ async def test_a_turn_that_waits(client: Client) -> None:
         await stream.call.initial_metadata()
     removal = RemoveQueuedMessageRequest(session_id=two.session_id, message_id=two.message_id)
     await client.turns.RemoveQueuedMessage(removal)
-    await client.messages.AbortSession(AbortSessionRequest(session_id=running.session_id, keep_queue=True))
+    await client.messages.AbortSession(session_id=running.session_id, keep_queue=True)
     heard = await asyncio.gather(*reading)
     assert "heartbeat" not in [*kinds(heard[0]), *kinds(heard[1])], "they opened when there was nothing to say yet"
     first, second = [[e for e in events if e.sequence] for events in heard]
@@ -165,9 +165,9 @@ async def test_what_cannot_be_watched(client: Client) -> None:
     unknown = SendMessageResponse(session_id=done.session_id, turn_id=other.turn_id)
     assert (await refused(Stream(client, unknown).all())).reason == "TURN_NOT_FOUND"
     assert (await refused(Stream(client, SendMessageResponse()).all())).fields == ["session_id", "turn_id"]
-    listed = await client.messages.ListMessages(ListMessagesRequest(session_id=other.session_id))
+    listed = await client.messages.ListMessages(session_id=other.session_id)
     for token in ("x", listed.resume_token):
         assert (await refused(Stream(client, done, resume_token=token).all())).reason == "INVALID_REQUEST"
     running = await client.messages.SendMessage(ask(FOREVER))
     assert (await refused(Stream(client, running, after_sequence=9999).all())).reason == "SEQUENCE_IN_FUTURE"
-    await client.messages.AbortSession(AbortSessionRequest(session_id=running.session_id))
+    await client.messages.AbortSession(session_id=running.session_id)

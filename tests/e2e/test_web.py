@@ -49,7 +49,7 @@ async def test_json_creates_what_grpc_reads(web: WebClient, client: Client) -> N
     """A session that is made by JSON is the session that gRPC answers, with fields in camel case."""
     made = await web.json("session.SessionService/CreateSession", {"title": "First", "no_such_field": 1})
     assert (made.status, made.headers["content-type"]) == (200, "application/json")
-    session = (await client.sessions.GetSession(GetSessionRequest(session_id=made.json()["id"]))).session
+    session = (await client.sessions.GetSession(session_id=made.json()["id"])).session
     assert (session.title, str(session.head_sequence)) == ("First", made.json()["headSequence"])
 
 

@@ -15,7 +15,6 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from structlog.testing import capture_logs
 
 from opencode.event.event_pb2 import WatchEventsRequest
-from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.web import WebClient, web_client
 from tests.support.servers.running import connect, running_server
 from turnwire.api.admission import reads
@@ -52,11 +51,11 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 async def web(server: Server) -> AsyncIterator[WebClient]:
     """A client of the web listener; no call may leave a trace of an unforeseen error, or a session."""
     async with connect(server.address) as client, web_client(server.web_address) as opened:
-        before = [one.id for one in (await client.sessions.ListSessions(ListSessionsRequest())).sessions]
+        before = [one.id for one in (await client.sessions.ListSessions()).sessions]
         with capture_logs() as lines:
             yield opened
         assert [line for line in lines if line["log_level"] == "error"] == []
-        assert [one.id for one in (await client.sessions.ListSessions(ListSessionsRequest())).sessions] == before
+        assert [one.id for one in (await client.sessions.ListSessions()).sessions] == before
 
 
 async def raw(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

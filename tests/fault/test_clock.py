@@ -9,15 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from opencode.file.upload_pb2 import CreateUploadRequest, GetUploadRequest
 from opencode.message.message_pb2 import DISPOSITION_DUPLICATE
-from opencode.question.question_pb2 import (
-    QUESTION_ACTION_ACCEPT,
-    AnswerQuestionRequest,
-    ListQuestionsRequest,
-    Question,
-)
-from opencode.session.session_pb2 import ListSessionsRequest
+from opencode.question.question_pb2 import QUESTION_ACTION_ACCEPT, AnswerQuestionRequest, ListQuestionsRequest, Question
 from opencode.tool.tool_pb2 import ToolCallState
 from tests.support.clients.conversation import (
     answer_to,
@@ -74,7 +67,7 @@ async def test_what_waits_goes_on_waiting(tmp_path: Path, jumps: tuple[timedelta
         lease = (await client.tools.ClaimToolCall(claim(held.session_id, call.id, "one"))).lease
         asking = await client.messages.SendMessage(ask('/tool ask.paint {"what": "door"}'))
         question = await _question(client, asking.session_id)
-        upload = (await client.uploads.CreateUpload(CreateUploadRequest())).upload
+        upload = (await client.uploads.CreateUpload()).upload
         named = ask("once", await new_session(client), request_id=str(uuid4()))
         accepted = await client.messages.SendMessage(named)
         streaming = await client.messages.SendMessage(ask("/rate 40\n" + "word " * 60))
@@ -86,7 +79,7 @@ async def test_what_waits_goes_on_waiting(tmp_path: Path, jumps: tuple[timedelta
                 assert abs(made - time.time() - jump.total_seconds()) < 3600
                 await _holds(client, held.session_id, call)
                 assert await _question(client, asking.session_id) == question
-                await client.uploads.GetUpload(GetUploadRequest(upload_id=upload.upload_id))
+                await client.uploads.GetUpload(upload_id=upload.upload_id)
                 assert (await client.messages.SendMessage(named)).disposition == DISPOSITION_DUPLICATE
                 assert words_of(await answer_to(client, await talk(client, "still here"))) == "still here"
             await watch.until_turn_ended(streaming.turn_id)
@@ -122,7 +115,7 @@ async def test_a_restart_behind_what_is_stored(tmp_path: Path) -> None:
         found = [words_of(message) for message in await messages_of(client, first.session_id)]
         assert found == ["one", "one", "two", "two", "three", "three"]
         new = await new_session(client)
-        listed = {one.id for one in (await client.sessions.ListSessions(ListSessionsRequest())).sessions}
+        listed = {one.id for one in (await client.sessions.ListSessions()).sessions}
         assert listed == {first.session_id, waiting.session_id, new}
         await client.tools.SubmitToolResult(result(waiting, call, "seen", lease_id=lease.lease_id))
         await turn_ended(client, waiting)

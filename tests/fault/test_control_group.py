@@ -11,7 +11,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.message.message_pb2 import AbortSessionRequest
 from tests.support.chaos.control_groups import ControlGroup, control_group
 from tests.support.clients.conversation import FOREVER, ask, messages_of, refusal_of, session_of, words_of
 from tests.support.oracles.sound import assert_sound, problems
@@ -72,7 +71,7 @@ async def test_a_kill_for_want_of_memory_loses_nothing(tmp_path: Path, group: Co
         for number, (message_id, session_id) in enumerate(told.items()):
             found = [m for m in await messages_of(client, session_id) if m.message_id == message_id]
             assert [words_of(message) for message in found] == [f"{LARGE}{number}"]
-            await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+            await client.messages.AbortSession(session_id=session_id)
         await server.terminate()
     assert_sound(tmp_path / "turnwire.db")
 
@@ -89,7 +88,7 @@ async def test_new_work_is_refused_before_the_kernel_kills(tmp_path: Path, group
         assert (refusal.reason, refusal.metadata["limit"]) == ("CONCURRENCY_LIMIT", "limits.max_memory_bytes")
         for session_id in sessions:
             await session_of(client, session_id)
-            await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+            await client.messages.AbortSession(session_id=session_id)
         process.terminate()
         assert await asyncio.to_thread(process.wait, 60) == 0
     assert group.kills == 0

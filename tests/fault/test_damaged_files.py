@@ -13,7 +13,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.conversation import ask, messages_of, refused_unless_gone, talk, words_of
 from tests.support.oracles.sound import problems
 from tests.support.servers.process import ServerProcess, server_process
@@ -97,7 +96,7 @@ async def test_lost_file_stops_a_server_that_only_reads(tmp_path: Path, suffix: 
         (tmp_path / f"turnwire.db{suffix}").unlink()
         with pytest.raises(grpc.aio.AioRpcError):
             while True:
-                await client.sessions.ListSessions(ListSessionsRequest())
+                await client.sessions.ListSessions()
                 await asyncio.sleep(0.01)
         assert await server.ended() == 1
         assert len([line for line in server.stderr if "database_lost" in line]) == 1
@@ -189,7 +188,7 @@ async def outcome(folder: Path, said_before: list[str], *, has_checksums: bool) 
     ended = "served"
     async with connect(server.address) as client:
         try:
-            await client.sessions.ListSessions(ListSessionsRequest())
+            await client.sessions.ListSessions()
             for session_id, *words in [said_before]:
                 found = await said(client, session_id)
                 is_same = words[:-2] == found[: len(words) - 2] if has_checksums else len(found) >= len(words) - 2
@@ -250,7 +249,7 @@ async def test_bytes_flipped_while_the_server_runs(tmp_path: Path, chance: rando
             for call in (
                 lambda c=client, s=session_id: messages_of(c, s),
                 lambda c=client, s=session_id: c.messages.SendMessage(ask("more", s)),
-                lambda c=client: c.sessions.ListSessions(ListSessionsRequest()),
+                lambda c=client: c.sessions.ListSessions(),
             ):
                 try:
                     await call()

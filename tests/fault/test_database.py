@@ -9,10 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.file.upload_pb2 import CreateUploadRequest, GetUploadRequest, WriteUploadRequest
+from opencode.file.upload_pb2 import WriteUploadRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AppendMessageRequest
-from opencode.session.session_pb2 import DeleteSessionRequest
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
@@ -84,14 +83,14 @@ async def test_full_disk_refuses_and_loses_nothing(tmp_path: Path, opened: list[
 async def test_upload_goes_on_after_a_full_disk(tmp_path: Path, opened: list[sqlite_store.SqliteStore]) -> None:
     """A piece that finds no room is refused as a whole, and the same piece is stored once there is room again."""
     async with running_server(tmp_path) as server, connect(server.address) as client:
-        upload_id = (await client.uploads.CreateUpload(CreateUploadRequest())).upload.upload_id
+        upload_id = (await client.uploads.CreateUpload()).upload.upload_id
         first = WriteUploadRequest(upload_id=upload_id, data=b"1234")
         before = (await client.uploads.WriteUpload(first)).upload
         await limit_pages(opened[0], 2)
         piece = WriteUploadRequest(upload_id=upload_id, offset=4, data=bytes(10**6), last=True)
         refusal = await refused(client.uploads.WriteUpload(piece))
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL")
-        assert (await client.uploads.GetUpload(GetUploadRequest(upload_id=upload_id))).upload == before
+        assert (await client.uploads.GetUpload(upload_id=upload_id)).upload == before
         await limit_pages(opened[0], 0)
         complete = (await client.uploads.WriteUpload(piece)).upload
         assert complete.sha256 == hashlib.sha256(b"1234" + bytes(10**6)).hexdigest()
@@ -133,7 +132,7 @@ async def test_deletion_from_a_locked_database_does_not_hold_the_stop(
             session_id = (await client.messages.SendMessage(ask(FOREVER))).session_id
             await opened[0]._writing.run(lambda db: db.execute("PRAGMA busy_timeout = 0"))
             outsider.execute("BEGIN IMMEDIATE")
-            deletion = client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+            deletion = client.sessions.DeleteSession(session_id=session_id)
             reason = ""
             while reason != "SESSION_NOT_FOUND":  # the deletion has not begun
                 reason = (await refused(client.messages.SendMessage(ask("hello", session_id)))).reason
@@ -156,6 +155,6 @@ async def test_session_survives_a_deletion_that_fails(tmp_path: Path, opened: li
         session_id = await new_session(client)
         await talk(client, "hello", session_id)
         await opened[0]._writing.run(lambda db: db.execute(trigger))
-        await refused(client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id)))
+        await refused(client.sessions.DeleteSession(session_id=session_id))
         await opened[0]._writing.run(lambda db: db.execute("DROP TRIGGER temp.stop"))
         await talk(client, "still here", session_id)

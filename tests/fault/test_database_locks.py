@@ -10,13 +10,7 @@ import grpc
 import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import (
-    DISPOSITION_STARTED,
-    AppendMessageRequest,
-    ExplainContextRequest,
-    GetMessagesRequest,
-    SendMessageRequest,
-)
+from opencode.message.message_pb2 import DISPOSITION_STARTED
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolResultFile
 from tests.support.clients.conversation import (
     FOREVER,
@@ -82,9 +76,9 @@ async def test_database_is_no_attachment(tmp_path: Path) -> None:
         for name in own_names(tmp_path):
             named = {"session_id": session_id, "parts": [text("look"), file(path=name)]}
             for call in (
-                client.messages.SendMessage(SendMessageRequest(**named)),
-                client.messages.AppendMessage(AppendMessageRequest(type=MESSAGE_TYPE_USER, **named)),
-                client.messages.ExplainContext(ExplainContextRequest(**named)),
+                client.messages.SendMessage(**named),
+                client.messages.AppendMessage(type=MESSAGE_TYPE_USER, **named),
+                client.messages.ExplainContext(**named),
             ):
                 refusal = await refused(call)
                 assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["parts[1].file.path"])
@@ -181,6 +175,6 @@ async def test_outsiders_do_not_stop_the_server(tmp_path: Path) -> None:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as reader, sqlite3.connect(tmp_path / "b.db") as copy:
             reader.backup(copy)
         await talk(client, "still there?", session_id)
-        assert len((await client.messages.GetMessages(GetMessagesRequest(session_id=session_id))).messages) == 14
+        assert len((await client.messages.GetMessages(session_id=session_id)).messages) == 14
         assert await server.terminate() == 0
         assert not [line for line in server.stderr if "database_lost" in line]

@@ -24,12 +24,7 @@ from google.protobuf.descriptor_pb2 import MethodOptions
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.file.upload_pb2 import GetUploadRequest
 from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, MESSAGE_STATUS_STREAMING, MESSAGE_TYPE_TOOL_RESULT
-from opencode.message.message_pb2 import ListMessagesRequest
-from opencode.question.question_pb2 import ListQuestionsRequest
-from opencode.session.session_pb2 import GetSessionRequest, ListSessionsRequest
-from opencode.tool.tool_pb2 import ListOpenToolCallsRequest, ListPermissionsRequest
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
-from opencode.turn.turn_service_pb2 import ListQueueRequest, ListTurnsRequest
 from tests.support.clients.conversation import (
     Watch,
     displayed,
@@ -79,23 +74,23 @@ def new_case() -> Case:
 async def seen(client: Client, case: Case) -> dict[str, Any]:
     """Returns what readers see of the sessions of a case, and whether its uploads are there."""
     shown: dict[str, Any] = {}
-    sessions = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    sessions = (await client.sessions.ListSessions()).sessions
     shown["sessions"] = sorted(one.id for one in sessions)
     for session_id in case.sessions:
         one = {"session_id": session_id}
-        session = await client.sessions.GetSession(GetSessionRequest(**one))
+        session = await client.sessions.GetSession(**one)
         session.resume_token = ""
-        listed = await client.messages.ListMessages(ListMessagesRequest(**one))
+        listed = await client.messages.ListMessages(**one)
         listed.resume_token = ""
         shown[session_id] = (
             session,
             listed,
             await displayed(client, session_id),
-            await client.turns.ListQueue(ListQueueRequest(**one)),
-            await client.turns.ListTurns(ListTurnsRequest(**one)),
-            await client.permissions.ListPermissions(ListPermissionsRequest(**one)),
-            await client.questions.ListQuestions(ListQuestionsRequest(**one)),
-            await client.tools.ListOpenToolCalls(ListOpenToolCallsRequest(**one)),
+            await client.turns.ListQueue(**one),
+            await client.turns.ListTurns(**one),
+            await client.permissions.ListPermissions(**one),
+            await client.questions.ListQuestions(**one),
+            await client.tools.ListOpenToolCalls(**one),
         )
     if "upload" in case.ids:
         request = GetUploadRequest(upload_id=case["upload"].upload_id)
@@ -155,14 +150,14 @@ async def check_session(client: Client, session_id: str, live: SessionFold | Non
                 assert part.tool_use.status in ("success", "error"), part.tool_use
     shown = {m.message_id for m in await displayed(client, session_id)}
     assert shown == {m.message_id for m in listed if m.type != MESSAGE_TYPE_TOOL_RESULT}
-    turns = (await client.turns.ListTurns(ListTurnsRequest(**one))).turns
+    turns = (await client.turns.ListTurns(**one)).turns
     assert [turn.status for turn in turns] == [TURN_STATUS_ENDED] * len(turns)
     failures = {turn.failure.reason for turn in turns if turn.HasField("failure")}
     assert failures <= ({"STORAGE_FULL", "SERVER_RESTARTED"} if is_disturbed else set())
-    assert not (await client.turns.ListQueue(ListQueueRequest(**one))).entries
-    assert not (await client.permissions.ListPermissions(ListPermissionsRequest(**one))).permissions
-    assert not (await client.questions.ListQuestions(ListQuestionsRequest(**one))).questions
-    assert not (await client.tools.ListOpenToolCalls(ListOpenToolCallsRequest(**one))).calls
+    assert not (await client.turns.ListQueue(**one)).entries
+    assert not (await client.permissions.ListPermissions(**one)).permissions
+    assert not (await client.questions.ListQuestions(**one)).questions
+    assert not (await client.tools.ListOpenToolCalls(**one)).calls
     replayed = SessionFold(session_id)
     async with watching(client, session_id, replayed, after_sequence=0) as watch:
         await watch.until_kind("caught_up")

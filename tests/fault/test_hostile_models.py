@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_INTERRUPTED, FINISH_REASON_STOP
-from opencode.message.message_pb2 import GetMessagesRequest
 from tests.support.clients.conversation import answer_to, ask, model, talk, turn_ended, words_of
 from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.raw import RawServer, sending
@@ -109,7 +108,7 @@ async def test_words_of_a_provider_are_short_when_they_are_stored(client: Client
     calm.enqueue(ScriptedReply((b"data: " + json.dumps(body).encode() + b"\n\n", b"data: [DONE]\n\n")))
     accepted = await client.messages.SendMessage(ask("hello", model=model("m", "calm")))
     await turn_ended(client, accepted)
-    stored = await client.messages.GetMessages(GetMessagesRequest(session_id=accepted.session_id))
+    stored = await client.messages.GetMessages(session_id=accepted.session_id)
     assert stored.ByteSize() < 20_000
     assert "a??b" + "c" * 252 in {message.provider_finish_reason for message in stored.messages}
 

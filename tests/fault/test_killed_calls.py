@@ -12,7 +12,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.session.session_pb2 import DeleteSessionRequest
 from tests.support.clients.conversation import messages_of, refusal_of, session_of, words_of
 from tests.support.disk.failing import KILL, Call, Disk
 from tests.support.fakes.domain_values import adding, creating, make_message, removing
@@ -153,7 +152,7 @@ async def test_kills_while_a_large_session_is_deleted(disk: Disk, chance: random
         is_answered = False
         with contextlib.suppress(RuntimeError, grpc.aio.AioRpcError):
             async with disk.server() as server, connect(server.address) as client:
-                await client.sessions.DeleteSession(DeleteSessionRequest(session_id="ses_gone"))
+                await client.sessions.DeleteSession(session_id="ses_gone")
                 is_answered = True
         heal(disk)
         assert problems(disk.database) == []

@@ -14,7 +14,6 @@ from opencode.question.question_pb2 import (
     QUESTION_ACTION_CANCEL,
     QUESTION_ACTION_EXPIRED,
     AnswerQuestionRequest,
-    ListQuestionsRequest,
     Question,
 )
 from tests.support.clients.conversation import ask, turn_ended, watching
@@ -61,7 +60,7 @@ async def test_a_question_of_an_old_protocol_ends_with_its_call(tmp_path: Path) 
         assert ended.turn_ended.turn.finish_reason == FINISH_REASON_STOP
         (call,) = await calls_of(client, accepted)
         assert "restarted while the tool ran" in call.error
-        assert not (await client.questions.ListQuestions(ListQuestionsRequest())).questions
+        assert not (await client.questions.ListQuestions()).questions
 
 
 async def test_a_question_expires_while_no_server_runs(tmp_path: Path) -> None:

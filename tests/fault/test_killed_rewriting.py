@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opencode.session.session_pb2 import (
-    ForkSessionRequest,
-    ListSessionsRequest,
-)
+from opencode.session.session_pb2 import ForkSessionRequest
 from tests.support.clients.archives import long_session
 from tests.support.clients.conversation import messages_of, words_of
 from tests.support.oracles.sound import assert_sound
@@ -30,7 +27,7 @@ async def test_a_long_fork_is_whole_or_not_there(tmp_path: Path, delay: float) -
         await asyncio.gather(call, return_exceptions=True)
     async with server_process(tmp_path) as server, connect(server.address) as client:
         made = await client.sessions.ForkSession(request)
-        sessions = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+        sessions = (await client.sessions.ListSessions()).sessions
         assert {session.id for session in sessions} == {session_id, made.session.id}
         copied = await messages_of(client, made.session.id)
         assert [words_of(message) for message in copied] == [str(number) for number in range(1_000)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from opencode.tool.tool_pb2 import TOOL_SOURCE_STATE_FAILED, ListToolsRequest, ToolCallState
+from opencode.tool.tool_pb2 import TOOL_SOURCE_STATE_FAILED, ToolCallState
 from tests.support.clients.conversation import answer_to, talk, words_of
 from tests.support.oracles.sound import assert_sound
 from tests.support.servers import mcp_wild
@@ -149,7 +149,7 @@ async def test_a_program_that_is_missing_says_so(tmp_path: Path) -> None:
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         answer = await listed(client, lambda answer: answer.sources[0].state == TOOL_SOURCE_STATE_FAILED)
         assert "No such file or directory" in answer.sources[0].error
-        assert not (await client.tools.ListTools(ListToolsRequest())).tools
+        assert not (await client.tools.ListTools()).tools
 
 
 async def test_a_server_that_stays_does_not_hold_the_stop(tmp_path: Path) -> None:

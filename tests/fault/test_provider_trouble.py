@@ -14,7 +14,6 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_HOST,
     MESSAGE_TYPE_SYSTEM,
 )
-from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
 from tests.support.clients.conversation import (
     answer_to,
     ask,
@@ -85,7 +84,7 @@ async def test_abort_reaches_the_provider(client: Client, provider: ProviderServ
     accepted = await client.messages.SendMessage(ask("hello", model=MINE))
     async with watching(client, accepted.session_id, after_sequence=0) as watch:
         await watch.until_text("one")
-    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AbortSession(session_id=accepted.session_id)
     await provider.requests[0].disconnected.wait()
     assert words_of(await answer_to(client, accepted)) == "one "
 
@@ -95,7 +94,7 @@ async def test_host_messages_never_reach_the_model(client: Client, provider: Pro
     session_id = await new_session(client)
     for kind, words in ((MESSAGE_TYPE_HOST, "host secret"), (MESSAGE_TYPE_SYSTEM, "be kind")):
         await client.messages.AppendMessage(
-            AppendMessageRequest(session_id=session_id, type=kind, parts=[text(words)], metadata_json='{"m":"meta"}')
+            session_id=session_id, type=kind, parts=[text(words)], metadata_json='{"m":"meta"}'
         )
     go = asyncio.Event()
     provider.enqueue(ScriptedReply((chunk("first"), go, chunk("", "stop"), b"data: [DONE]\n\n")))

@@ -15,15 +15,7 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_USER,
     SessionMessage,
 )
-from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest, SendMessageRequest
-from opencode.session.session_pb2 import (
-    SESSION_STATUS_IDLE,
-    ClearSessionRequest,
-    DeleteSessionRequest,
-    ForkSessionRequest,
-    RestoreSessionRequest,
-    RevertSessionRequest,
-)
+from opencode.session.session_pb2 import SESSION_STATUS_IDLE, ForkSessionRequest, RevertSessionRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE
 from opencode.turn.turn_service_pb2 import (
     ListAlternativesRequest,
@@ -83,19 +75,17 @@ class Rewriters:
     async def _append(self, session_id: str) -> None:
         url = f"data:text/plain;base64,{b64encode(bytes([self._random.randrange(4)])).decode()}"
         parts = [text("note"), file(url=url, filename="a.txt")]
-        await self._client.messages.AppendMessage(
-            AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=parts)
-        )
+        await self._client.messages.AppendMessage(session_id=session_id, type=MESSAGE_TYPE_USER, parts=parts)
 
     async def _send(self, session_id: str) -> None:
         parts = [text(self._random.choice(WORDS))]
-        await self._client.messages.SendMessage(SendMessageRequest(session_id=session_id, parts=parts))
+        await self._client.messages.SendMessage(session_id=session_id, parts=parts)
 
     async def _clear(self, session_id: str) -> None:
-        await self._client.sessions.ClearSession(ClearSessionRequest(session_id=session_id))
+        await self._client.sessions.ClearSession(session_id=session_id)
 
     async def _restore(self, session_id: str) -> None:
-        await self._client.sessions.RestoreSession(RestoreSessionRequest(session_id=session_id))
+        await self._client.sessions.RestoreSession(session_id=session_id)
 
     async def _revert(self, session_id: str) -> None:
         if message := await self._any(session_id):
@@ -131,12 +121,12 @@ class Rewriters:
 
     async def _abort(self, session_id: str) -> None:
         keep = self._random.random() < 0.5
-        await self._client.messages.AbortSession(AbortSessionRequest(session_id=session_id, keep_queue=keep))
+        await self._client.messages.AbortSession(session_id=session_id, keep_queue=keep)
 
     async def _delete(self, session_id: str) -> None:
         if len(self.sessions) > 4 and session_id in self.sessions:
             self.sessions.remove(session_id)
-            await self._client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+            await self._client.sessions.DeleteSession(session_id=session_id)
 
     async def _any(self, session_id: str) -> SessionMessage | None:
         listed = await messages_of(self._client, session_id)
@@ -157,7 +147,7 @@ async def test_conversations_stay_whole(tmp_path: Path, seed: int) -> None:
 
 
 async def _check(client: Client, session_id: str) -> None:
-    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+    await client.messages.AbortSession(session_id=session_id)
     while (await session_of(client, session_id)).status != SESSION_STATUS_IDLE:
         await asyncio.sleep(0.01)
     listed = await messages_of(client, session_id)

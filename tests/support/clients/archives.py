@@ -3,7 +3,6 @@
 import io
 from typing import Any
 
-from opencode.file.upload_pb2 import CreateUploadRequest, WriteUploadRequest
 from opencode.transfer.transfer_pb2 import ExportSessionsRequest, ImportSessionsRequest, ImportSessionsResponse
 from tests.support.fakes.domain_values import make_file, make_message, make_part
 from tests.support.oracles.archives import golden_records, real_id
@@ -32,11 +31,11 @@ def records_in(archive: bytes) -> list[Record | ImportProblem]:
 
 async def upload(client: Client, archive: bytes) -> str:
     """Sends an archive and returns the upload's id."""
-    upload_id = (await client.uploads.CreateUpload(CreateUploadRequest())).upload.upload_id
+    upload_id = (await client.uploads.CreateUpload()).upload.upload_id
     for start in range(0, len(archive), 2**20):
         data = archive[start : start + 2**20]
         is_last = start + len(data) == len(archive)
-        await client.uploads.WriteUpload(WriteUploadRequest(upload_id=upload_id, offset=start, data=data, last=is_last))
+        await client.uploads.WriteUpload(upload_id=upload_id, offset=start, data=data, last=is_last)
     return upload_id
 
 

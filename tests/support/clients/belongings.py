@@ -3,20 +3,12 @@
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from opencode.file.upload_pb2 import CreateUploadRequest, WriteUploadRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import AppendMessageRequest, GetMessagesRequest, ListMessagesRequest
-from opencode.question.question_pb2 import ListQuestionsRequest
+from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.search.search_pb2 import SEARCH_ORDER_NEWEST, SearchMessagesRequest
-from opencode.session.session_pb2 import ListSessionsRequest
-from opencode.tool.tool_pb2 import ClaimToolCallRequest, ListOpenToolCallsRequest, ListPermissionsRequest
-from opencode.turn.turn_service_pb2 import (
-    ListAlternativesRequest,
-    ListQueueRequest,
-    ListTurnsRequest,
-    RegenerateMessageRequest,
-)
-from opencode.usage.usage_pb2 import USAGE_DIMENSION_SESSION, ListQuotasRequest, QueryUsageRequest
+from opencode.tool.tool_pb2 import ClaimToolCallRequest
+from opencode.turn.turn_service_pb2 import RegenerateMessageRequest
+from opencode.usage.usage_pb2 import USAGE_DIMENSION_SESSION, QueryUsageRequest
 from tests.support.clients.conversation import ask, file, messages_of, new_session, text, tool, turn_ended, watching
 from tests.support.servers.mcp import asker, ready
 from tests.support.servers.running import Client
@@ -134,9 +126,9 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     claim = ClaimToolCallRequest(session_id=mine.session_id, tool_call_id=mine.leased_call_id, holder=f"of {name}")
     claim.duration.seconds = 3600
     mine.lease_id = (await client.tools.ClaimToolCall(claim)).lease.lease_id
-    created = await client.uploads.CreateUpload(CreateUploadRequest(filename=f"Plans of {name}"))
+    created = await client.uploads.CreateUpload(filename=f"Plans of {name}")
     mine.upload_id = created.upload.upload_id
-    await client.uploads.WriteUpload(WriteUploadRequest(upload_id=mine.upload_id, data=b"four"))
+    await client.uploads.WriteUpload(upload_id=mine.upload_id, data=b"four")
     for name_of_id in ("queued_id", "last_queued_id"):
         setattr(mine, name_of_id, (await client.messages.SendMessage(ask(words, mine.session_id))).message_id)
     await _take_tokens(client, mine)
@@ -144,22 +136,22 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
 
 
 async def _take_tokens(client: Client, mine: Belongings) -> None:
-    listed = await client.messages.ListMessages(ListMessagesRequest(session_id=mine.session_id, page_size=1))
-    displayed = await client.messages.GetMessages(GetMessagesRequest(session_id=mine.session_id, page_size=1))
-    permissions = await client.permissions.ListPermissions(ListPermissionsRequest(page_size=1))
-    calls = await client.tools.ListOpenToolCalls(ListOpenToolCallsRequest(page_size=1))
-    questions = await client.questions.ListQuestions(ListQuestionsRequest(page_size=1))
-    turns = await client.turns.ListTurns(ListTurnsRequest(session_id=mine.session_id, page_size=1))
-    queue = await client.turns.ListQueue(ListQueueRequest(session_id=mine.session_id, page_size=1))
+    listed = await client.messages.ListMessages(session_id=mine.session_id, page_size=1)
+    displayed = await client.messages.GetMessages(session_id=mine.session_id, page_size=1)
+    permissions = await client.permissions.ListPermissions(page_size=1)
+    calls = await client.tools.ListOpenToolCalls(page_size=1)
+    questions = await client.questions.ListQuestions(page_size=1)
+    turns = await client.turns.ListTurns(session_id=mine.session_id, page_size=1)
+    queue = await client.turns.ListQueue(session_id=mine.session_id, page_size=1)
     alternatives = await client.turns.ListAlternatives(
-        ListAlternativesRequest(session_id=mine.session_id, message_id=mine.answer_id, page_size=1)
+        session_id=mine.session_id, message_id=mine.answer_id, page_size=1
     )
-    sessions = await client.sessions.ListSessions(ListSessionsRequest(page_size=1))
+    sessions = await client.sessions.ListSessions(page_size=1)
     by_session = QueryUsageRequest(group_by=[USAGE_DIMENSION_SESSION], page_size=1)
     usage = await client.usage.QueryUsage(by_session)
     search = SearchMessagesRequest(query="words", order=SEARCH_ORDER_NEWEST, page_size=1)
     found = await client.search.SearchMessages(search)
-    quotas = await client.usage.ListQuotas(ListQuotasRequest(page_size=1))
+    quotas = await client.usage.ListQuotas(page_size=1)
     async with watching(client) as watch:
         await watch.until_kind("caught_up")
     mine.tokens = {

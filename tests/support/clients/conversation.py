@@ -12,23 +12,21 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from opencode.event.event_pb2 import WatchEventsRequest, WatchEventsResponse
+from opencode.event.event_pb2 import WatchEventsResponse
 from opencode.event.session_event_pb2 import EVENT_KIND_TURN_ENDED, SessionEvent
 from opencode.message.content_pb2 import SessionMessage
 from opencode.message.message_pb2 import (
     FilePart,
-    GetMessagesRequest,
     ListMessagesRequest,
     MessagePart,
     SendMessageRequest,
     SendMessageResponse,
-    StreamMessageRequest,
     TextPart,
 )
 from opencode.model.model_pb2 import ModelName
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
-from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, SessionSettings, UpdateSessionRequest
+from opencode.session.session_pb2 import CreateSessionRequest, SessionSettings, UpdateSessionRequest
 from opencode.tool.tool_pb2 import ToolDefinition
 from tests.support.oracles.fold import SessionFold
 from tests.support.servers.running import Client
@@ -69,7 +67,7 @@ def ask(words: str, session_id: str = "", **fields: Any) -> SendMessageRequest:
 
 def streamed(client: Client, request: SendMessageRequest) -> Any:
     """Returns the running StreamMessage call for a message."""
-    return client.messages.StreamMessage(StreamMessageRequest(message=request))
+    return client.messages.StreamMessage(message=request)
 
 
 async def new_session(client: Client, **settings: Any) -> str:
@@ -86,7 +84,7 @@ def change_of(session_id: str, **settings: Any) -> UpdateSessionRequest:
 
 async def session_of(client: Client, session_id: str) -> Any:
     """Returns the session as GetSession shows it."""
-    return (await client.sessions.GetSession(GetSessionRequest(session_id=session_id))).session
+    return (await client.sessions.GetSession(session_id=session_id)).session
 
 
 async def messages_of(client: Client, session_id: str) -> list[SessionMessage]:
@@ -103,7 +101,7 @@ async def messages_of(client: Client, session_id: str) -> list[SessionMessage]:
 
 async def displayed(client: Client, session_id: str) -> list[Any]:
     """Returns all messages of a session in display form."""
-    return list((await client.messages.GetMessages(GetMessagesRequest(session_id=session_id))).messages)
+    return list((await client.messages.GetMessages(session_id=session_id)).messages)
 
 
 def words_of(message: SessionMessage) -> str:
@@ -212,7 +210,7 @@ async def watching(
     client: Client, session_id: str = "", fold: SessionFold | None = None, **fields: Any
 ) -> AsyncIterator[Watch]:
     """Opens a watch, for one session when it is named, and yields when it has begun; cancels it at the end."""
-    call = client.events.WatchEvents(WatchEventsRequest(session_id=session_id, **fields))
+    call = client.events.WatchEvents(session_id=session_id, **fields)
     try:
         await call.initial_metadata()  # it comes with the first events: from here on the watch misses nothing
         yield Watch(call, fold)

@@ -2,7 +2,7 @@
 
 import grpc
 
-from opencode.file.upload_pb2 import CreateUploadRequest, GetUploadRequest, Upload, WriteUploadRequest
+from opencode.file.upload_pb2 import Upload, WriteUploadRequest
 from opencode.message.message_pb2 import SendMessageRequest
 from tests.support.clients.conversation import file, text
 from tests.support.servers.running import Client
@@ -10,14 +10,14 @@ from tests.support.servers.running import Client
 
 async def uploaded(client: Client, content: bytes, *, last: bool = True, **fields: str) -> Upload:
     """Returns a new upload with these bytes, which may be at most 4 MiB; complete unless said otherwise."""
-    created = (await client.uploads.CreateUpload(CreateUploadRequest(**fields))).upload  # type: ignore[arg-type]
+    created = (await client.uploads.CreateUpload(**fields)).upload  # type: ignore[arg-type]
     request = WriteUploadRequest(upload_id=created.upload_id, data=content, last=last)
     return (await client.uploads.WriteUpload(request)).upload
 
 
 async def found(client: Client, upload: Upload) -> Upload:
     """Returns an upload as it is now."""
-    return (await client.uploads.GetUpload(GetUploadRequest(upload_id=upload.upload_id))).upload
+    return (await client.uploads.GetUpload(upload_id=upload.upload_id)).upload
 
 
 def naming(*uploads: Upload, session_id: str = "", request_id: str = "") -> SendMessageRequest:

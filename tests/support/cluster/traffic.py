@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.duration_pb2 import Duration
 
-from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST, MESSAGE_TYPE_USER, SessionMessage
 from opencode.message.message_pb2 import ExplainContextRequest, SendMessageResponse
@@ -166,7 +165,7 @@ class Traffic:
         while True:
             begin: dict[str, Any] = {"after_sequence": 0} if session_id else {"from_beginning": True}
             place = {"resume_token": token} if token else begin
-            call = self._nodes.any_client().events.WatchEvents(WatchEventsRequest(session_id=session_id, **place))
+            call = self._nodes.any_client().events.WatchEvents(session_id=session_id, **place)
             try:
                 for _ in itertools.count() if session_id else range(AT_ONE_NODE):
                     async with asyncio.timeout(TRY_SECONDS):

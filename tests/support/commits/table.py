@@ -8,26 +8,15 @@ from typing import Any
 import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from opencode.file.upload_pb2 import CreateUploadRequest, DeleteUploadRequest, GetUploadRequest, WriteUploadRequest
+from opencode.file.upload_pb2 import GetUploadRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_ASSISTANT, MESSAGE_TYPE_HOST, MESSAGE_TYPE_USER, SessionMessage
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
-from opencode.question.question_pb2 import (
-    QUESTION_ACTION_ACCEPT,
-    QUESTION_ACTION_DECLINE,
-    AnswerQuestionRequest,
-    ListQuestionsRequest,
-)
+from opencode.question.question_pb2 import QUESTION_ACTION_ACCEPT, QUESTION_ACTION_DECLINE, AnswerQuestionRequest
 from opencode.session.session_pb2 import (
-    ArchiveSessionRequest,
-    ClearSessionRequest,
     CreateSessionRequest,
-    DeleteSessionRequest,
     ForkSessionRequest,
-    ListSessionsRequest,
-    RestoreSessionRequest,
     RevertSessionRequest,
     SessionSettings,
-    UnarchiveSessionRequest,
     UpdateDirectoryRequest,
     UpdateSessionRequest,
 )
@@ -37,7 +26,6 @@ from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE, BUS
 from opencode.turn.turn_service_pb2 import (
     EditQueuedMessageRequest,
     ListAlternativesRequest,
-    ListQueueRequest,
     MoveQueuedMessageRequest,
     RegenerateMessageRequest,
     RemoveQueuedMessageRequest,
@@ -261,13 +249,13 @@ async def two_answers(client: Client, case: Case) -> None:
 async def a_cleared_conversation(client: Client, case: Case) -> None:
     """A conversation whose messages are hidden."""
     await a_conversation(client, case)
-    await client.sessions.ClearSession(ClearSessionRequest(session_id=case.session_id))
+    await client.sessions.ClearSession(session_id=case.session_id)
 
 
 async def an_archived_session(client: Client, case: Case) -> None:
     """A session that was put away."""
     await a_session(client, case)
-    await client.sessions.ArchiveSession(ArchiveSessionRequest(session_id=case.session_id))
+    await client.sessions.ArchiveSession(session_id=case.session_id)
 
 
 async def a_stored_question(client: Client, case: Case) -> None:
@@ -348,7 +336,7 @@ async def send_to_a_new_session(client: Client, case: Case) -> Any:
 async def is_the_only_new_one(client: Client, case: Case) -> None:
     """The message has one session."""
     await once(client, case)
-    sessions = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    sessions = (await client.sessions.ListSessions()).sessions
     found = [one for one in sessions if one.id == case.session_id]
     assert len(found) == 1
 
@@ -521,7 +509,7 @@ async def late_is_back(client: Client, case: Case) -> None:
 async def a_known_late_turn(client: Client, case: Case) -> None:
     """As `a_late_turn`, with the message that waits."""
     await a_late_turn(client, case)
-    queue = await client.turns.ListQueue(ListQueueRequest(session_id=case.session_id))
+    queue = await client.turns.ListQueue(session_id=case.session_id)
     [case.ids["waiting"]] = [entry.message_id for entry in queue.entries]
 
 
@@ -645,7 +633,7 @@ def painted(output: str) -> Step:
         found = [part.tool_use for one in await messages_of(client, case.session_id) for part in one.parts]
         [call] = [one for one in found if one.name == "web.paint"]
         assert call.output == output or (case.disturbed_at == GOES_ON and call.error in NOT_PAINTED), call
-        assert not (await client.questions.ListQuestions(ListQuestionsRequest(session_id=case.session_id))).questions
+        assert not (await client.questions.ListQuestions(session_id=case.session_id)).questions
 
     return check
 
@@ -713,16 +701,12 @@ async def revert(client: Client, case: Case) -> Any:
 
 async def clear(client: Client, case: Case) -> Any:
     """Hides all."""
-    return await client.sessions.ClearSession(
-        ClearSessionRequest(session_id=case.session_id, request_id=case.request_id)
-    )
+    return await client.sessions.ClearSession(session_id=case.session_id, request_id=case.request_id)
 
 
 async def restore(client: Client, case: Case) -> Any:
     """Brings back what was hidden."""
-    return await client.sessions.RestoreSession(
-        RestoreSessionRequest(session_id=case.session_id, request_id=case.request_id)
-    )
+    return await client.sessions.RestoreSession(session_id=case.session_id, request_id=case.request_id)
 
 
 def has(count: int) -> Step:
@@ -748,7 +732,7 @@ async def forked(client: Client, case: Case) -> None:
     """There is one copy, with the messages."""
     copied = await messages_of(client, case["fork"])
     assert len(copied) == 3
-    sessions = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    sessions = (await client.sessions.ListSessions()).sessions
     copies = [one.id for one in sessions if one.origin.session_id == case.session_id]
     assert copies == [case["fork"]]
 
@@ -764,7 +748,7 @@ async def create(client: Client, case: Case) -> Any:
 
 async def created(client: Client, case: Case) -> None:
     """There is one session of this title."""
-    sessions = (await client.sessions.ListSessions(ListSessionsRequest(title_text=case.request_id))).sessions
+    sessions = (await client.sessions.ListSessions(title_text=case.request_id)).sessions
     assert [one.id for one in sessions] == case.sessions
 
 
@@ -801,16 +785,12 @@ async def has_the_directory(client: Client, case: Case) -> None:
 
 async def archive(client: Client, case: Case) -> Any:
     """Puts the session away."""
-    return await client.sessions.ArchiveSession(
-        ArchiveSessionRequest(session_id=case.session_id, request_id=case.request_id)
-    )
+    return await client.sessions.ArchiveSession(session_id=case.session_id, request_id=case.request_id)
 
 
 async def unarchive(client: Client, case: Case) -> Any:
     """Brings the session back."""
-    return await client.sessions.UnarchiveSession(
-        UnarchiveSessionRequest(session_id=case.session_id, request_id=case.request_id)
-    )
+    return await client.sessions.UnarchiveSession(session_id=case.session_id, request_id=case.request_id)
 
 
 def archived(is_archived: bool) -> Step:
@@ -830,7 +810,7 @@ async def said_and_unarchived(client: Client, case: Case) -> None:
 
 async def delete(client: Client, case: Case) -> Any:
     """Deletes the session."""
-    return await client.sessions.DeleteSession(DeleteSessionRequest(session_id=case.session_id))
+    return await client.sessions.DeleteSession(session_id=case.session_id)
 
 
 async def deleted(client: Client, case: Case) -> None:
@@ -859,7 +839,7 @@ async def bring_archive(client: Client, case: Case) -> Any:
 
 async def imported(client: Client, case: Case) -> None:
     """The session is there, once and whole."""
-    sessions = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    sessions = (await client.sessions.ListSessions()).sessions
     assert [one.id for one in sessions if one.id in (case["source"], case.session_id)] == [case.session_id]
     listed = await messages_of(client, case.session_id)
     assert len(listed) <= case["count"], (len(listed), case["count"])
@@ -888,21 +868,19 @@ async def titled(client: Client, case: Case) -> None:
 
 async def create_upload(client: Client, case: Case) -> Any:
     """Begins an upload."""
-    made = await client.uploads.CreateUpload(CreateUploadRequest(filename="a", request_id=case.request_id))
+    made = await client.uploads.CreateUpload(filename="a", request_id=case.request_id)
     case.ids["upload"] = made.upload
     return made
 
 
 async def write_upload(client: Client, case: Case) -> Any:
     """Sends the last bytes of an upload."""
-    return await client.uploads.WriteUpload(
-        WriteUploadRequest(upload_id=case["upload"].upload_id, offset=4, data=b"more", last=True)
-    )
+    return await client.uploads.WriteUpload(upload_id=case["upload"].upload_id, offset=4, data=b"more", last=True)
 
 
 async def delete_upload(client: Client, case: Case) -> Any:
     """Removes an upload."""
-    return await client.uploads.DeleteUpload(DeleteUploadRequest(upload_id=case["upload"].upload_id))
+    return await client.uploads.DeleteUpload(upload_id=case["upload"].upload_id)
 
 
 def has_received(count: int) -> Step:

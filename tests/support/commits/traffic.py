@@ -14,15 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import grpc
 
-from opencode.file.upload_pb2 import DeleteUploadRequest
-from opencode.question.question_pb2 import QUESTION_ACTION_DECLINE, AnswerQuestionRequest, ListQuestionsRequest
-from opencode.session.session_pb2 import DeleteSessionRequest
-from opencode.tool.tool_pb2 import (
-    ListOpenToolCallsRequest,
-    ListPermissionsRequest,
-    PermissionResponse,
-    SubmitToolResultRequest,
-)
+from opencode.question.question_pb2 import QUESTION_ACTION_DECLINE, AnswerQuestionRequest
+from opencode.tool.tool_pb2 import PermissionResponse, SubmitToolResultRequest
 from tests.support.clients.conversation import refusal_of, session_of
 from tests.support.commits.table import COMMANDS, Case, Command
 from tests.support.servers.running import Client
@@ -98,7 +91,7 @@ class Traffic:
         """Deletes sessions; those that are gone already are no mistake."""
         for session_id in session_ids:
             with contextlib.suppress(grpc.aio.AioRpcError):
-                await self.client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+                await self.client.sessions.DeleteSession(session_id=session_id)
 
     async def _carry_out(self, name: str) -> None:
         command, case = COMMANDS[name], Case(f"{name} {next(self._numbers)} {self._rng.random()}")
@@ -117,7 +110,7 @@ class Traffic:
             await self.delete(*case.sessions)
         if "upload" in case.ids:
             with contextlib.suppress(grpc.aio.AioRpcError):  # a message has used it up
-                await self.client.uploads.DeleteUpload(DeleteUploadRequest(upload_id=case["upload"].upload_id))
+                await self.client.uploads.DeleteUpload(upload_id=case["upload"].upload_id)
 
 
 def _stays(command: Command) -> bool:
@@ -138,17 +131,17 @@ async def come_to_rest(client: Client, case: Case, session_id: str) -> None:
 async def answer_all(client: Client, case: Case, session_id: str) -> bool:
     """Answers all that a turn waits for. Returns False when there is nothing."""
     waits = []
-    calls = (await client.tools.ListOpenToolCalls(ListOpenToolCallsRequest(session_id=session_id))).calls
+    calls = (await client.tools.ListOpenToolCalls(session_id=session_id)).calls
     for call in calls:
         request = SubmitToolResultRequest(session_id=session_id, tool_call_id=call.tool_call.id, output="seen")
         if call.tool_call.HasField("lease") and "released" not in case.ids:
             request.lease_id = case["lease"].lease_id
         waits.append(client.tools.SubmitToolResult(request))
-    asked = (await client.permissions.ListPermissions(ListPermissionsRequest(session_id=session_id))).permissions
+    asked = (await client.permissions.ListPermissions(session_id=session_id)).permissions
     for one in asked:
         response = PermissionResponse(session_id=session_id, permission_id=one.id, response="once")
         waits.append(client.permissions.RespondToPermission(response))
-    questions = (await client.questions.ListQuestions(ListQuestionsRequest(session_id=session_id))).questions
+    questions = (await client.questions.ListQuestions(session_id=session_id)).questions
     for question in questions:
         answer = AnswerQuestionRequest(session_id=session_id, question_id=question.question_id)
         answer.action = QUESTION_ACTION_DECLINE

@@ -10,12 +10,7 @@ from typing import Any
 import grpc
 
 from opencode.message.content_pb2 import FINISH_REASON_ABORTED, SessionMessage
-from opencode.message.message_pb2 import (
-    DISPOSITION_DUPLICATE,
-    AbortSessionRequest,
-    GetMessageRequest,
-    StreamMessageRequest,
-)
+from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, AbortSessionRequest, GetMessageRequest
 from opencode.question.question_pb2 import QUESTION_ACTION_ACCEPT, AnswerQuestionRequest, ListQuestionsRequest
 from opencode.session.session_pb2 import DeleteSessionRequest
 from opencode.tool.tool_pb2 import (
@@ -27,7 +22,7 @@ from opencode.tool.tool_pb2 import (
     SubmitToolResultRequest,
 )
 from opencode.turn.turn_pb2 import BUSY_POLICY_STEER, TURN_STATUS_ENDED
-from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest, GetTurnRequest, ListQueueRequest
+from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest, GetTurnRequest
 from tests.support.clients.conversation import Refusal, refusal_of, words_of
 from tests.support.delivery.promises import Ledger, Named, Result, Session
 from tests.support.delivery.readers import PATIENCE_SECONDS
@@ -99,7 +94,7 @@ class Crowd:
 
     async def stream(self, named: Named) -> None:
         """Sends a message and follows its turn in the same call, in a task of its own."""
-        call = self._world.client.messages.StreamMessage(StreamMessageRequest(message=named.request))
+        call = self._world.client.messages.StreamMessage(message=named.request)
         allowed = self._allowed(named.session_id) | named.refusals
         first = await self._unless(call.read(), allowed)
         if first is not None:
@@ -259,7 +254,7 @@ class Crowd:
 
     async def waiting(self, session_id: str) -> list[str]:
         """Returns the ids of the messages that wait."""
-        call = self._world.client.turns.ListQueue(ListQueueRequest(session_id=session_id))
+        call = self._world.client.turns.ListQueue(session_id=session_id)
         listed = await self._unless(call, self._allowed(session_id))
         return [] if listed is None else [entry.message_id for entry in listed.entries]
 
@@ -307,9 +302,7 @@ class Crowd:
         if isinstance(message, Refusal):
             turn_id = named.turn_id
             assert session.dropped and turn_id, f"{named.request.request_id} is gone: {message}"
-            turn = await self._world.client.turns.GetTurn(
-                GetTurnRequest(session_id=session.session_id, turn_id=turn_id)
-            )
+            turn = await self._world.client.turns.GetTurn(session_id=session.session_id, turn_id=turn_id)
             assert turn.turn.finish_reason == FINISH_REASON_ABORTED, f"{named.request.request_id} is gone: {turn}"
         elif named.made not in session.edited:
             assert words_of(message) == named.words, f"{named.request.request_id} says {message}"

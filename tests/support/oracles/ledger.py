@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from opencode.file.upload_pb2 import CreateUploadRequest, GetUploadRequest, WriteUploadRequest
+from opencode.file.upload_pb2 import WriteUploadRequest
 from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, MESSAGE_STATUS_STREAMING, MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import DISPOSITION_DUPLICATE
-from opencode.session.session_pb2 import CreateSessionRequest, DeleteSessionRequest
 from tests.support.clients.conversation import ask, messages_of, refused, session_of, turn_ended, watching, words_of
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.running import Client
@@ -71,7 +70,7 @@ class Ledger:
 
     async def begin(self, client: Client) -> str:
         """Creates a session."""
-        created = await client.sessions.CreateSession(CreateSessionRequest())
+        created = await client.sessions.CreateSession()
         self._sessions.append(_Session(created.id, self._now()))
         return str(created.id)
 
@@ -104,7 +103,7 @@ class Ledger:
     async def upload(self, client: Client, size_bytes: int, piece_bytes: int, chance: random.Random) -> None:
         """Uploads random bytes in pieces; ends at the first that is refused."""
         try:
-            created = await client.uploads.CreateUpload(CreateUploadRequest(size_bytes=size_bytes))
+            created = await client.uploads.CreateUpload(size_bytes=size_bytes)
             upload = _Upload(created.upload.upload_id, self._now())
             self._uploads.append(upload)
             offset = 0
@@ -122,7 +121,7 @@ class Ledger:
         session = self._session(session_id)
         session.is_deleting = True
         try:
-            await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+            await client.sessions.DeleteSession(session_id=session_id)
             session.deleted_at = self._now()
         except grpc.aio.AioRpcError as error:
             self.refusals.append(error)
@@ -138,7 +137,7 @@ class Ledger:
         )
         for upload in self._uploads:
             if upload.at <= until:
-                found = (await client.uploads.GetUpload(GetUploadRequest(upload_id=upload.upload_id))).upload
+                found = (await client.uploads.GetUpload(upload_id=upload.upload_id)).upload
                 assert found.received_bytes >= max((n for at, n in upload.received if at <= until), default=0)
 
     def _session(self, session_id: str) -> _Session:

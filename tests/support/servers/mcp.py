@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.message_pb2 import SendMessageResponse
-from opencode.tool.tool_pb2 import TOOL_SOURCE_STATE_READY, ListToolsRequest, ListToolsResponse, ToolCallState
+from opencode.tool.tool_pb2 import TOOL_SOURCE_STATE_READY, ListToolsResponse, ToolCallState
 from tests.support.clients.conversation import displayed
 from tests.support.servers.running import Client, connect, running_server
 
@@ -100,7 +100,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 async def listed(client: Client, found: Callable[[ListToolsResponse], bool]) -> ListToolsResponse:
     """Asks for the tools until the answer is the wanted one."""
-    while not found(answer := await client.tools.ListTools(ListToolsRequest())):
+    while not found(answer := await client.tools.ListTools()):
         await asyncio.sleep(0.02)
     return answer
 

@@ -1,11 +1,16 @@
 """A real server inside the test's process, on a free port, with its own database."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import functools
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import grpc
 import msgspec
+from google.protobuf import descriptor_pool
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from opencode.agent.agent_pb2_grpc import AgentServiceStub
 from opencode.event.event_pb2_grpc import EventServiceStub
@@ -27,8 +32,29 @@ from turnwire.config import load_config
 from turnwire.domain.errors import StorageError
 
 
+@functools.cache
+def _requests_of(stub: type) -> dict[str, type[Message]]:
+    """Returns the classes of the requests of a service, by method."""
+    name = f"{stub.__module__.rpartition('.')[0]}.{stub.__name__.removesuffix('Stub')}"
+    methods = descriptor_pool.Default().FindServiceByName(name).methods
+    return {method.name: GetMessageClass(method.input_type) for method in methods}
+
+
+class _Method:
+    """A method that takes a request, or the fields of one."""
+
+    def __init__(self, call: Callable[..., Any], request: type[Message]) -> None:
+        self._call = call
+        self._request = request
+
+    def __call__(
+        self, request: Message | None = None, /, *, timeout: float | None = None, metadata: Any = None, **fields: Any
+    ) -> Any:
+        return self._call(self._request(**fields) if request is None else request, timeout=timeout, metadata=metadata)
+
+
 class Client:
-    """The stubs of all services over one channel."""
+    """All services over one channel: `client.sessions.GetSession(session_id="ses_1")`, or with a request."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         """Takes an open channel; its owner closes it."""
@@ -48,6 +74,10 @@ class Client:
         self.providers = ProviderServiceStub(channel)
         self.agents = AgentServiceStub(channel)
         self.server = ServerServiceStub(channel)
+        for stub in vars(self).values():
+            if stub is not channel:
+                for name, request in _requests_of(type(stub)).items():
+                    setattr(stub, name, _Method(getattr(stub, name), request))
 
 
 @contextlib.asynccontextmanager

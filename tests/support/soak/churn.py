@@ -10,11 +10,8 @@ from typing import Any
 import grpc
 from google.protobuf.descriptor_pb2 import MethodOptions
 
-from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest, WatchEventsResponse
-from opencode.file.upload_pb2 import DeleteUploadRequest
-from opencode.message.message_pb2 import AbortSessionRequest
+from opencode.event.event_pb2 import WatchEventsRequest, WatchEventsResponse
 from opencode.session.session_pb2 import ListSessionsRequest
-from opencode.transfer.transfer_pb2 import ImportSessionsRequest
 from tests.support.clients.archives import upload
 from tests.support.clients.conversation import ask, model, new_session, talk
 from tests.support.clients.every_method import METHODS, REQUESTS, sample
@@ -99,16 +96,16 @@ class Churn:
         """An archive that is none."""
         upload_id = await upload(self._client, b"no archive")
         try:
-            async for _ in self._client.transfer.ImportSessions(ImportSessionsRequest(upload_id=upload_id)):
+            async for _ in self._client.transfer.ImportSessions(upload_id=upload_id):
                 pass
         except grpc.aio.AioRpcError as failed:
             if failed.code() is not grpc.StatusCode.INVALID_ARGUMENT:
                 raise
-        await self._client.uploads.DeleteUpload(DeleteUploadRequest(upload_id=upload_id))
+        await self._client.uploads.DeleteUpload(upload_id=upload_id)
 
     async def watch(self) -> None:
         """A watch of all sessions that is dropped without a word."""
-        call = self._client.events.WatchEvents(WatchEventsRequest())
+        call = self._client.events.WatchEvents()
         for _ in range(self._rng.choice((0, 1, 5))):
             await _soon(call.read())
         call.cancel()
@@ -116,7 +113,7 @@ class Churn:
     async def lag(self) -> None:
         """A watch that nobody reads while much happens; then it reads all of it, or leaves."""
         async with self._session() as session_id:
-            call = self._client.events.WatchEvents(WatchEventsRequest(session_id=session_id))
+            call = self._client.events.WatchEvents(session_id=session_id)
             await call.read()
             await talk(self._client, "/words 20000", session_id)
             if self._rng.random() < 0.5:
@@ -142,7 +139,7 @@ class Churn:
 
     async def simple(self) -> None:
         """The stream of the fixed contract."""
-        call = self._client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
+        call = self._client.events.SubscribeGlobalEvents()
         async with self._session("some words\n/words 200"):
             for _ in range(3):
                 await _soon(call.read())
@@ -166,7 +163,7 @@ class Churn:
             await self._client.messages.SendMessage(ask("go", session_id, model=model("any", "local")))
             await asyncio.sleep(self._rng.uniform(0, 0.3))
             if self._rng.random() < 0.5:
-                await self._client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+                await self._client.messages.AbortSession(session_id=session_id)
 
 
 class Models:

@@ -7,14 +7,11 @@ from typing import Any
 
 import grpc
 
-from opencode.event.event_pb2 import WatchEventsRequest, WatchEventsResponse
+from opencode.event.event_pb2 import WatchEventsResponse
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, MESSAGE_STATUS_STREAMING, MESSAGE_TYPE_ASSISTANT
 from opencode.message.message_pb2 import ListMessagesRequest, ListMessagesResponse
-from opencode.question.question_pb2 import ListQuestionsRequest
 from opencode.session.session_pb2 import SessionInfo
-from opencode.tool.tool_pb2 import ListPermissionsRequest
-from opencode.turn.turn_service_pb2 import ListQueueRequest
 from tests.support.clients.conversation import session_of
 from tests.support.oracles.fold import compared, copies
 from tests.support.servers.running import Client
@@ -56,7 +53,7 @@ class Tape:
             fields["from_beginning"] = True
         events: list[SessionEvent] = []
         self.watches.append(events)
-        call = self.client.events.WatchEvents(WatchEventsRequest(session_id=self.session_id, **fields))
+        call = self.client.events.WatchEvents(session_id=self.session_id, **fields)
         reading = asyncio.create_task(self._read(call, events))
         try:
             await self.until(lambda: any(e.HasField("caught_up") or e.HasField("session_deleted") for e in events))
@@ -155,9 +152,9 @@ class Tape:
     async def _stored(self) -> tuple[Want, int]:
         """Returns what the server answers now, of what the client can hold, and the head that it is of."""
         listed = await listing(self.client, self.session_id)
-        queue = await self.client.turns.ListQueue(ListQueueRequest(session_id=self.session_id))
-        permissions = await self.client.permissions.ListPermissions(ListPermissionsRequest(session_id=self.session_id))
-        questions = await self.client.questions.ListQuestions(ListQuestionsRequest(session_id=self.session_id))
+        queue = await self.client.turns.ListQueue(session_id=self.session_id)
+        permissions = await self.client.permissions.ListPermissions(session_id=self.session_id)
+        questions = await self.client.questions.ListQuestions(session_id=self.session_id)
         known = self._known()
         want = Want(
             compared(m for m in listed.messages if m.status != MESSAGE_STATUS_QUEUED and m.message_id in known),

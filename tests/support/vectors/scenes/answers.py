@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from opencode.event.event_pb2 import DELTA_MODE_NONE
-from opencode.message.message_pb2 import AbortSessionRequest
 from tests.support.clients.conversation import new_session
 from tests.support.vectors.recording import Cut, Recording
 from tests.support.vectors.stage import WORLDS, say, send, stage, taped
@@ -57,7 +56,7 @@ async def streaming(folder: Path) -> dict[str, Recording]:
                 Cut.WITH_GAPS,
             ),
         }
-        await tape.client.messages.AbortSession(AbortSessionRequest(session_id=tape.session_id))
+        await tape.client.messages.AbortSession(session_id=tape.session_id)
         await tape.until_kind("turn_ended")
         found["aborted"] = await tape.recorded("The answer is aborted; what came of it stays.", Cut.IN_ORDER)
         return found

@@ -2,14 +2,7 @@
 
 from pathlib import Path
 
-from opencode.message.message_pb2 import AbortSessionRequest
-from opencode.session.session_pb2 import (
-    ClearSessionRequest,
-    ForkSessionRequest,
-    RestoreSessionRequest,
-    RevertSessionRequest,
-)
-from opencode.turn.turn_service_pb2 import RegenerateMessageRequest, SelectAlternativeRequest
+from opencode.session.session_pb2 import ClearSessionRequest, RestoreSessionRequest, RevertSessionRequest
 from tests.support.clients.conversation import FOREVER, text
 from tests.support.vectors.recording import Recording
 from tests.support.vectors.stage import held_commit, say, send, taped
@@ -30,9 +23,7 @@ async def alternatives(folder: Path) -> dict[str, Recording]:
         await _again(tape, one.message_id, "uno", "due")
         await say(tape, "three")
         found["question-edited"] = await tape.recorded("The first question is edited and answered, then another one.")
-        await tape.client.turns.SelectAlternative(
-            SelectAlternativeRequest(session_id=tape.session_id, message_id=first)
-        )
+        await tape.client.turns.SelectAlternative(session_id=tape.session_id, message_id=first)
         found |= await _reread(tape, "alternative-selected", "The first answer is chosen again, with what followed it")
         return found
 
@@ -43,11 +34,9 @@ async def waiting_regeneration(folder: Path) -> dict[str, Recording]:
         one = await say(tape, "one")
         running = await send(tape, FOREVER)
         await tape.until_begun()
-        made = await tape.client.turns.RegenerateMessage(
-            RegenerateMessageRequest(session_id=tape.session_id, message_id=one.message_id)
-        )
+        made = await tape.client.turns.RegenerateMessage(session_id=tape.session_id, message_id=one.message_id)
         found = {"regeneration-waits": await tape.recorded("A copy of the question waits behind the running turn.")}
-        await tape.client.messages.AbortSession(AbortSessionRequest(session_id=tape.session_id, keep_queue=True))
+        await tape.client.messages.AbortSession(session_id=tape.session_id, keep_queue=True)
         await tape.ended(running.turn_id)
         await tape.ended(made.turn.turn_id)
         found["regenerated-later"] = await tape.recorded("The copy goes, and the question is answered again.")
@@ -61,12 +50,12 @@ async def waiting_edit(folder: Path) -> dict[str, Recording]:
         await send(tape, FOREVER)
         await tape.until_begun()
         made = await tape.client.turns.RegenerateMessage(
-            RegenerateMessageRequest(session_id=tape.session_id, message_id=one.message_id, new_parts=[text("uno")])
+            session_id=tape.session_id, message_id=one.message_id, new_parts=[text("uno")]
         )
         await tape.rested()
         listed = Tape(tape.client, tape.session_id, await listing(tape.client, tape.session_id))
         with held_commit(ConversationChanged) as held:
-            await tape.client.messages.AbortSession(AbortSessionRequest(session_id=tape.session_id, keep_queue=True))
+            await tape.client.messages.AbortSession(session_id=tape.session_id, keep_queue=True)
             await held.is_there.wait()
             async with listed.watching():
                 held.goes_on.set()
@@ -98,7 +87,7 @@ async def forked(folder: Path) -> dict[str, Recording]:
     """A copy of a session."""
     async with taped(folder) as tape:
         await say(tape, "one")
-        copy = (await tape.client.sessions.ForkSession(ForkSessionRequest(session_id=tape.session_id))).session
+        copy = (await tape.client.sessions.ForkSession(session_id=tape.session_id)).session
         other = Tape(tape.client, copy.id)
         async with other.watching():
             return await _reread(other, "forked", "A session that is a copy of another one")
@@ -106,9 +95,7 @@ async def forked(folder: Path) -> dict[str, Recording]:
 
 async def _again(tape: Tape, message_id: str, *words: str) -> None:
     made = await tape.client.turns.RegenerateMessage(
-        RegenerateMessageRequest(
-            session_id=tape.session_id, message_id=message_id, new_parts=[text(one) for one in words]
-        )
+        session_id=tape.session_id, message_id=message_id, new_parts=[text(one) for one in words]
     )
     await tape.ended(made.turn.turn_id)
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from tests.support.clients.conversation import change_of, new_session, tool, turn_ended
 from tests.support.servers.process import server_process
 from tests.support.servers.running import connect
@@ -46,9 +45,7 @@ async def killed_with_a_call(folder: Path) -> dict[str, Recording]:
             await tape.rested()
             await server.kill()
     async with server_process(folder) as server, connect(server.address) as tape.client, tape.watching():
-        await tape.client.tools.SubmitToolResult(
-            SubmitToolResultRequest(session_id=tape.session_id, tool_call_id=call.id, output="stars")
-        )
+        await tape.client.tools.SubmitToolResult(session_id=tape.session_id, tool_call_id=call.id, output="stars")
         await tape.ended(accepted.turn_id)
         return {"killed-with-a-call": await tape.recorded("The server is killed while a call waits; the turn goes on.")}
 

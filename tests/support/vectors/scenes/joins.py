@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from opencode.message.message_pb2 import AbortSessionRequest
 from tests.support.clients.conversation import new_session, talk
 from tests.support.vectors.recording import Cut, Recording
 from tests.support.vectors.stage import WORLDS, held_model, send, stage
@@ -78,7 +77,7 @@ async def list_alone(folder: Path) -> dict[str, Recording]:
                 found = await listed.recorded(
                     "A list with an answer that streams and messages that wait, then a watch."
                 )
-        await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+        await client.messages.AbortSession(session_id=session_id)
         return {"list-with-waiting": found}
 
 

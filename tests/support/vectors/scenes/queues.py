@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from opencode.message.message_pb2 import AbortSessionRequest
-from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE, BUSY_POLICY_STEER
 from opencode.turn.turn_service_pb2 import (
     EditQueuedMessageRequest,
@@ -39,7 +37,7 @@ async def queue(folder: Path) -> dict[str, Recording]:
             found["queue-joined"] = await joined.recorded(
                 "A client without a place joins while messages wait that it does not hold."
             )
-        await tape.client.messages.AbortSession(AbortSessionRequest(session_id=session_id, keep_queue=True))
+        await tape.client.messages.AbortSession(session_id=session_id, keep_queue=True)
         for accepted in (sent[3], sent[1], sent[2]):
             await tape.ended(accepted.turn_id)
         found["queue-answered"] = await tape.recorded("Messages that waited are answered in their new order.")
@@ -52,7 +50,7 @@ async def dropped(folder: Path) -> dict[str, Recording]:
         await send(tape, FOREVER)
         await tape.until_begun()
         sent = [await send(tape, words) for words in ("one", "two")]
-        await tape.client.messages.AbortSession(AbortSessionRequest(session_id=tape.session_id))
+        await tape.client.messages.AbortSession(session_id=tape.session_id)
         for accepted in sent:
             await tape.ended(accepted.turn_id)
         return {"queue-dropped": await tape.recorded("An abort removes the messages that wait.")}
@@ -76,9 +74,7 @@ async def steer(folder: Path) -> dict[str, Recording]:
         call = (await tape.until_kind("tool_call_updated")).tool_call_updated.state
         await send(tape, "Look up, too.", busy_policy=BUSY_POLICY_STEER)
         found = {"steering": await tape.recorded("A message waits to join the running turn.")}
-        await tape.client.tools.SubmitToolResult(
-            SubmitToolResultRequest(session_id=tape.session_id, tool_call_id=call.id, output="stars")
-        )
+        await tape.client.tools.SubmitToolResult(session_id=tape.session_id, tool_call_id=call.id, output="stars")
         await tape.ended(accepted.turn_id)
         found["steered"] = await tape.recorded("A message joins the running turn before its next step.")
         return found
@@ -93,9 +89,7 @@ async def steer_together(folder: Path) -> dict[str, Recording]:
             last = await send(tape, words, busy_policy=policy)
         listed = Tape(tape.client, tape.session_id, await listing(tape.client, tape.session_id))
         with held_commit(TurnSteered) as held:
-            await tape.client.tools.SubmitToolResult(
-                SubmitToolResultRequest(session_id=tape.session_id, tool_call_id=call.id, output="stars")
-            )
+            await tape.client.tools.SubmitToolResult(session_id=tape.session_id, tool_call_id=call.id, output="stars")
             await held.is_there.wait()
             async with listed.watching():
                 found = {"steering-together": await listed.recorded("A queue in a snapshot leaves out two that wait.")}

@@ -13,7 +13,6 @@ from opencode.message.content_pb2 import (
 from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.session.session_pb2 import ArchiveSessionRequest, DeleteSessionRequest, UnarchiveSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
-from opencode.turn.turn_service_pb2 import StartTurnRequest
 from tests.support.clients.answers import append_answer, append_user, called, refusal, results_of, thought
 from tests.support.clients.conversation import ask, change_of, file, messages_of, model, text
 from tests.support.models.scripts import API_OF_PATH, Say, Tokens, answer
@@ -52,9 +51,7 @@ async def notes(folder: Path) -> dict[str, Recording]:
             request = AppendMessageRequest(session_id=tape.session_id, type=kind, parts=[text("note")])
             stored.append((await tape.client.messages.AppendMessage(request)).message_id)
         found = {"notes": await tape.recorded("Messages are stored without a turn.")}
-        started = await tape.client.turns.StartTurn(
-            StartTurnRequest(session_id=tape.session_id, user_message_id=stored[1])
-        )
+        started = await tape.client.turns.StartTurn(session_id=tape.session_id, user_message_id=stored[1])
         await tape.ended(started.turn.turn_id)
         request = ask("Look at this.", tape.session_id)
         request.parts.append(file(data=b"the plan", filename="plan.txt", mime="text/plain"))
@@ -119,7 +116,7 @@ async def appended(folder: Path) -> dict[str, Recording]:
         ]
         submitting = SubmitToolResultRequest(session_id=session_id, tool_call_id=call_id, output="gone", is_error=True)
         await client.tools.SubmitToolResult(submitting)
-        started = await client.turns.StartTurn(StartTurnRequest(session_id=session_id, user_message_id=answer_id))
+        started = await client.turns.StartTurn(session_id=session_id, user_message_id=answer_id)
         await tape.ended(started.turn.turn_id)
         await append_answer(client, session_id, refusal("No more."))
         words = "Results come for calls of a stored answer, and a turn goes on behind them."

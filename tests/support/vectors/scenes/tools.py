@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from opencode.message.message_pb2 import AbortSessionRequest
-from opencode.question.question_pb2 import QUESTION_ACTION_ACCEPT, QUESTION_ACTION_DECLINE, AnswerQuestionRequest
+from opencode.question.question_pb2 import QUESTION_ACTION_ACCEPT, QUESTION_ACTION_DECLINE
 from opencode.tool.tool_pb2 import PermissionResponse, SubmitToolResultRequest, ToolResultFile
 from tests.support.clients.conversation import new_session, tool
 from tests.support.clients.tool_calls import claim, release, renew
@@ -62,7 +61,7 @@ async def permissions(folder: Path) -> dict[str, Recording]:
             await tape.rested()
         found["permission-replied"] = await tape.recorded("One call is allowed, one is rejected.")
         await tape.client.tools.SubmitToolResult(
-            SubmitToolResultRequest(session_id=tape.session_id, tool_call_id=asked[0].tool_call_id, output="stars")
+            session_id=tape.session_id, tool_call_id=asked[0].tool_call_id, output="stars"
         )
         await tape.ended(accepted.turn_id)
         found["permissions"] = await tape.recorded("Two calls ask for permission, one runs, and the answer goes on.")
@@ -81,7 +80,7 @@ async def logs(folder: Path) -> dict[str, Recording]:
             joined = Tape(client, tape.session_id)
             async with joined.watching(from_here=True):
                 found["tool-logs-joined"] = await joined.recorded("A client without a place joins while a tool runs.")
-            await client.messages.AbortSession(AbortSessionRequest(session_id=tape.session_id))
+            await client.messages.AbortSession(session_id=tape.session_id)
             return found
 
 
@@ -111,9 +110,7 @@ async def questions(folder: Path) -> dict[str, Recording]:
 
 async def _answer(tape: Tape, question: Any, action: Any, content: str) -> None:
     await tape.client.questions.AnswerQuestion(
-        AnswerQuestionRequest(
-            session_id=tape.session_id, question_id=question.question_id, action=action, content_json=content
-        )
+        session_id=tape.session_id, question_id=question.question_id, action=action, content_json=content
     )
 
 

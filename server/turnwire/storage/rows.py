@@ -739,11 +739,8 @@ _KEYED = tuple(one.name for one in fields(Rows) if one.default_factory is dict a
 """The rows of which a later one of a key replaces an earlier one."""
 
 
-class _Unread:
-    """Marks a head that was not known."""
-
-
-_UNREAD = _Unread()
+_UNREAD: Any = object()
+"""Marks a head that was not known."""
 
 
 class Known(dict[Any, T | None]):
@@ -753,7 +750,7 @@ class Known(dict[Any, T | None]):
         """Takes what reads the heads of keys; it leaves out the keys without a row."""
         super().__init__()
         self._read = read
-        self._before: dict[Any, T | _Unread | None] = {}  # the heads that a unit has changed, as they were before it
+        self._before: dict[Any, T | None] = {}  # the heads that a unit has changed, as they were before it
 
     def fetch(self, keys: Iterable[Any]) -> None:
         """Reads the heads that are not known yet."""
@@ -781,7 +778,7 @@ class Known(dict[Any, T | None]):
     def undo(self) -> None:
         """Rolls back what a unit has changed."""
         for key, head in self._before.items():
-            if isinstance(head, _Unread):
+            if head is _UNREAD:
                 del self[key]
             else:
                 self[key] = head

@@ -23,8 +23,8 @@ from turnwire.domain.errors import StorageCorrupt, StorageError
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.changes import Insert
 from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.schema import MARK, Unfinished
 from turnwire.storage.sql.tokens import put_tokens, token_rows
-from turnwire.storage.sql.unfinished import MARK, Unfinished
 from turnwire.storage.sqlite import schema
 from turnwire.storage.sqlite.care.damaged_log import refuse_damaged_log
 from turnwire.storage.sqlite.connection import locked, opened

@@ -12,8 +12,7 @@ import re
 
 from turnwire.domain.errors import StorageCorrupt, StorageSchemaTooNew
 from turnwire.storage.sql.database import Database
-from turnwire.storage.sql.schema import TABLES, TOKENS
-from turnwire.storage.sql.unfinished import MARK, Unfinished
+from turnwire.storage.sql.schema import MARK, TABLES, TOKENS, Unfinished
 
 _LOCK = 0x7457_6972
 """Held while the schema changes, so that servers that start at the same time change it one after the other."""

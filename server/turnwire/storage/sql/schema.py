@@ -4,6 +4,21 @@ INT is a flag. Each engine adds indexes of its own and the index of words: see `
 released schema is never edited: a change is a further element there.
 """
 
+from turnwire.domain.errors import StorageError
+
+MARK = "unfinished_move"
+"""A table that marks a database to which another one is being moved; dropped in the commit that stores all rows. As
+long as it exists, no server serves the database."""
+
+
+class Unfinished(StorageError):
+    """A database has the mark."""
+
+    def __init__(self) -> None:
+        """Tells the operator what to do."""
+        super().__init__("a move to this database has not ended, so it is not complete: `turnwire move` to it again")
+
+
 TABLES = """
 CREATE TABLE sessions (
     id               INTEGER PRIMARY KEY,

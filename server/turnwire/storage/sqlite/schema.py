@@ -8,8 +8,7 @@ in one transaction together with its version, and `tests/contract` keeps a file 
 import sqlite3
 
 from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
-from turnwire.storage.sql.schema import TABLES
-from turnwire.storage.sql.unfinished import MARK, Unfinished
+from turnwire.storage.sql.schema import MARK, TABLES, Unfinished
 
 APPLICATION_ID = 0x7457_6972
 """The application id in the files of Turnwire: "tWir"."""
@@ -92,24 +91,11 @@ def migrate(connection: sqlite3.Connection, *, takes_unfinished: bool = False) -
     connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written fails the start, not the first message
     connection.execute("ROLLBACK")
     for number in range(version + 1, len(MIGRATIONS) + 1):
-        connection.execute("BEGIN IMMEDIATE")
+        # one script, because it would commit a transaction that was begun before it
+        mark = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {number}"
         try:
-            for statement in _statements(MIGRATIONS[number - 1]):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {number}")
+            connection.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[number - 1]}; {mark}; COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
-        connection.execute("COMMIT")
-
-
-def _statements(script: str) -> list[str]:
-    """Splits a migration into statements; `executescript` would commit before it begins."""
-    statements, current = [], ""
-    for line in script.splitlines(keepends=True):
-        current += line
-        if sqlite3.complete_statement(current):
-            statements.append(current)
-            current = ""
-    return statements

@@ -9,7 +9,6 @@ import pytest
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
 from turnwire.storage.sqlite.connection import PAGE_BYTES, opened
 from turnwire.storage.sqlite.database import translate
-from turnwire.storage.sqlite.schema import MIGRATIONS, _statements
 
 
 def _error(code: int, message: str = "told") -> sqlite3.Error:
@@ -49,14 +48,6 @@ def test_the_words_of_sqlite_stand_in_the_metadata_too(code: int) -> None:
     error = translate(_error(code, "disk I/O error"))
     assert "disk I/O error" in error.message
     assert "disk I/O error" in error.metadata.values()
-
-
-def test_migrations_split_into_whole_statements() -> None:
-    """Nothing of a script is left out, comments apart."""
-    for script in MIGRATIONS:
-        statements = _statements(script)
-        assert "".join(statements).strip() == script.strip()
-        assert all(sqlite3.complete_statement(statement) for statement in statements)
 
 
 def test_a_new_file_has_the_pages_that_the_store_relies_on(tmp_path: Path) -> None:

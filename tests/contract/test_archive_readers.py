@@ -43,7 +43,7 @@ ZIPPED = ["chatgpt", "claude"]
 
 
 def test_every_format_has_an_example() -> None:
-    """So that all tests here are about all of them."""
+    """All tests here are about all formats."""
     assert EXAMPLES.keys() == READERS.keys() >= WRITERS.keys()
 
 
@@ -110,7 +110,7 @@ def test_reading_twice_gives_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
 def test_odd_archives_are_refused_or_read(name: str, data: st.DataObject) -> None:
-    """Whatever has another type or is missing: there is a clear error, or records that keep every promise."""
+    """A value that is missing or of another type gives a clear error, or records that keep every promise."""
     value = data.draw(mutations([EXAMPLES[name]]))
     try:
         check(records(name, as_json(value)))

@@ -63,19 +63,19 @@ def test_lists_of_ours_have_pages() -> None:
 
 
 def test_answers_with_a_sequence_have_a_token() -> None:
-    """Who watches after a sequence alone misses what a restored backup lost."""
+    """A client that watches after a sequence alone misses what a restored backup lost."""
     for answer in ANSWERS:
         if "sequence" in answer.fields_by_name:
             assert "resume_token" in answer.fields_by_name
 
 
 def test_display_messages_are_frozen() -> None:
-    """What is new of a message is in SessionMessage."""
+    """New fields of a message are in SessionMessage."""
     assert [field.name for field in DisplayMessage.DESCRIPTOR.fields] == DISPLAY_FIELDS
 
 
 def test_enums_begin_with_a_value_that_means_nothing() -> None:
-    """So that an absent value is told from a real one."""
+    """It tells an absent value from a real one."""
     enums = [enum for module in modules() for enum in module.DESCRIPTOR.enum_types_by_name.values()]  # type: ignore[attr-defined]
     assert enums
     assert [enum.name for enum in enums if not enum.values_by_number[0].name.endswith("_UNSPECIFIED")] == []

@@ -210,7 +210,7 @@ async def test_what_is_committed_during_a_read_is_applied(opened: OpenedStore, m
 
 
 async def test_a_commit_is_applied_before_it_is_published(tmp_path: Path) -> None:
-    """Whoever hears of a message may ask for a request with it."""
+    """A reader that hears of a message may ask for a request with it."""
     known = list[int]()
 
     def publish(_: Sequence[StoredEvent]) -> None:

@@ -41,7 +41,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
 
 @needs_systemd
 def test_the_unit_is_hardened() -> None:
-    """What systemd's own rating finds open is the network, and little else."""
+    """By systemd's own rating, the network and little else is open."""
     command = ["systemd-analyze", "security", "--no-pager", "--offline=yes", f"--threshold={EXPOSURE}", str(UNIT)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -258,7 +258,7 @@ def test_the_index_names_every_decision() -> None:
 
 @pytest.mark.parametrize(("name", "text"), documents().items())
 def test_generated_documents_are_fresh(name: str, text: str) -> None:
-    """What the code defines stands in docs/ as it is: `make generate` writes it."""
+    """The tables in docs/ say what the code defines: `make generate` writes them."""
     assert (ROOT / "docs" / name).read_text("utf-8") == text
 
 
@@ -277,7 +277,7 @@ def test_the_json_api_is_complete() -> None:
 
 
 def test_planned_numbers_are_free() -> None:
-    """Of messages that exist: no field has or had one, and in messages of the fixed contract they are our own."""
+    """No field of an existing message has or had one, and in messages of the fixed contract they are our own."""
     found, fixed = {message.full_name: message for message in messages()}, fixed_messages()
     for name, planned in PLANNED.items():
         assert not {*planned} & _taken_numbers(found[name]), name

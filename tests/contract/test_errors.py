@@ -208,7 +208,7 @@ def test_bad_requests_name_every_field() -> None:
 
 
 def test_a_value_over_a_limit_tells_the_limit() -> None:
-    """Of the first wrong field, also when the path gets a prefix; other violations have none."""
+    """The first wrong field has it, also when the path gets a prefix; other violations have none."""
     error = e.InvalidRequest(
         e.FieldViolation("title", "is too long", "TOO_LONG", 1024), e.FieldViolation("agent", "no")
     )
@@ -262,7 +262,7 @@ def test_a_wrong_state_names_its_subject() -> None:
 
 
 def test_positions_tell_what_is_kept() -> None:
-    """So that a client can start again without asking."""
+    """A client can start again without asking."""
     found = _details(status_of(e.EventsCompacted("gone", 1, 3, 9)))
     places = {"askedSequence": "1", "earliestSequence": "3", "latestSequence": "9"}
     assert dict(found[0].metadata) == places

@@ -64,13 +64,13 @@ def test_quickstarts_show_the_examples(page: str, language: str, files: list[str
 
 @pytest.mark.parametrize("page", ["python", "go", "typescript", "swift", "java", "curl"])
 def test_quickstarts_have_the_same_chapters(page: str) -> None:
-    """Whoever knows one finds everything in another; a page may have more behind them."""
+    """A reader of one finds everything in another; a page may have more behind them."""
     text = (ROOT / f"docs/quickstart/{page}.md").read_text()
     assert re.findall(r"^## (.+)$", text, re.MULTILINE)[:6] == ["Install", "Ask", "Watch", "Tool", "Errors", "Sign in"]
 
 
 def test_readme_shows_the_python_example() -> None:
-    """What the README prints of it stands in its file."""
+    """The lines that the README prints stand in the example's file."""
     (block,) = blocks(README, "python")
     assert stripped(block) in stripped((ROOT / "examples/python/client.py").read_text())
 

@@ -82,7 +82,7 @@ def test_an_event_without_a_frame_is_encoded_for_its_watchers(feed: Feed) -> Non
 
 
 def test_a_watch_begins_with_the_next_event(feed: Feed) -> None:
-    """What was published before is the store's to tell."""
+    """Events that were published before are the store's to tell."""
     first = feed.subscribe(DEFAULT_TENANT, "ses_1")
     feed.publish_stored([_stored(1, 1)])
     second = feed.subscribe(DEFAULT_TENANT, "ses_1")
@@ -187,7 +187,7 @@ async def test_a_wait_ends_with_the_next_event(feed: Feed) -> None:
 
 
 async def test_a_wait_ends_with_a_tick() -> None:
-    """So that each watcher can keep its heartbeat without a timer of its own."""
+    """Each watcher can keep its heartbeat without a timer of its own."""
     feed = Feed(CODEC, max_watchers=3, tick=timedelta(milliseconds=1))
     ticking = asyncio.create_task(feed.run())
     watches = [feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, None)]
@@ -303,7 +303,7 @@ def test_what_all_have_read_is_dropped(feed: Feed) -> None:
 
 
 def test_rings_share_a_bound(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What everybody has read goes first, then the largest rings, whose watchers are behind; small ones are not."""
+    """Events that all have read go first, then the largest rings, whose watchers are behind; small ones stay."""
     monkeypatch.setattr(memory, "RINGS_BYTES", 10_000)
     reading, large, small = (feed.subscribe(DEFAULT_TENANT, f"ses_{number}") for number in (1, 2, 3))
 
@@ -336,7 +336,7 @@ def test_a_slow_watcher_takes_nothing_from_another_tenant(feed: Feed, monkeypatc
 
 
 def test_a_ring_that_was_left_starts_anew(feed: Feed) -> None:
-    """Who comes back to all sessions sees nothing old."""
+    """A watcher that comes back to all sessions sees nothing old."""
     first = feed.subscribe(DEFAULT_TENANT, None)
     feed.publish_stored([_stored(1, 1)])
     first.close()

@@ -243,7 +243,7 @@ async def test_a_length_that_is_missing_or_too_large(kind: str, head: bytes) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_length_that_is_too_small(kind: str) -> None:
-    """What is beyond it is no part of the answer."""
+    """Bytes beyond it are no part of the answer."""
     async with RawServer(sending(STREAM + b"content-length: 20\r\n\r\n", TEXT[kind], END[kind])) as server:
         text, error = await ask_once(kind, server.base_url)
     assert (text, type(error)) in (("", domain.ProviderStreamFailed), ("", domain.ProviderStreamCut))

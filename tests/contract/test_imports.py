@@ -126,7 +126,7 @@ async def test_any_history_comes_through(tmp_path: Path) -> None:
 
 
 async def test_twice_is_once(tmp_path: Path) -> None:
-    """What is there already is skipped and named."""
+    """Sessions that exist already are skipped and named."""
     archive = lines(golden_records())
     async with moving(tmp_path) as here:
         await here.bring(archive)

@@ -77,7 +77,7 @@ def told(outcome: Outcome) -> list[tuple[ImportOutcome, int, int]]:
 async def test_what_came_since_is_added(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, principal: Any, count: int, is_small: bool
 ) -> None:
-    """So that the session is as if it had been imported at once, under the ids of the archive or others."""
+    """The session is as if it had been imported at once, under the ids of the archive or others."""
     if is_small:
         small_parts(monkeypatch)
     async with moving(tmp_path) as here:
@@ -301,7 +301,7 @@ async def test_files_without_bytes_are_as_they_were(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_branches_go_on(tmp_path: Path) -> None:
-    """What is off the path may follow a message that was there before."""
+    """A message off the path may follow one that was there before."""
     names = [real_id("msg", f"said {number}") for number in range(6)]
     said = [
         make_message(name, make_part(0, Text(name), part_id=real_id("prt", name)), session_id=SESSION) for name in names

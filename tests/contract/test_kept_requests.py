@@ -167,7 +167,7 @@ def summarised(history: tuple[Message, ...], through: int, turn: Turn) -> tuple[
 @given(data=st.data())
 @normal_run
 def test_a_kept_draft_says_what_a_fresh_one_does(data: st.DataObject) -> None:
-    """What is sent and left out, digests, estimates, corrections, and whose reasoning stands on changed ground."""
+    """The two agree on what is sent, left out and estimated, on digests, corrections, and moved reasoning."""
     memory = Following()
     turn = make_turn(model=ModelRef("p", MODELS[0]))
     for drawn in data.draw(pasts("anthropic", "p", MODELS[0])):

@@ -210,7 +210,7 @@ async def test_closing_ends_the_request(kind: str, server: ProviderServer, provi
 async def test_cancelling_ends_the_request(
     kind: str, answered: bool, server: ProviderServer, providers: ConfiguredProviders
 ) -> None:
-    """So it is when the task is cancelled, while it waits for the answer or in the middle of it."""
+    """A cancelled task ends it, while it waits for the answer or in the middle of it."""
     server.enqueue(ScriptedReply((*(TEXT[kind] if answered else ()), asyncio.Event())))
     task = asyncio.create_task(read(providers, kind))
     while not server.requests:
@@ -297,7 +297,7 @@ async def test_silence(kind: str, server: ProviderServer) -> None:
 async def test_flood_leaves_the_loop_to_others(
     kind: str, server: ProviderServer, providers: ConfiguredProviders
 ) -> None:
-    """What a provider sends at once is read in pieces, and others have their turn after each."""
+    """Bytes that a provider sends at once are read in pieces, and others have their turn after each."""
     begin, delta = (b"", TEXT[kind][0]) if len(TEXT[kind]) == 1 else TEXT[kind]
     for _ in range(2):
         server.enqueue(ScriptedReply((begin + delta * 3000, *END[kind])))

@@ -73,7 +73,7 @@ def test_no_history_makes_a_request_that_is_refused(
     turn: Turn,
     system: str,
 ) -> None:
-    """Whatever a session holds, its next request keeps every rule, never varies, and hides the host's words."""
+    """The next request of any session keeps every rule, never varies, and hides the host's words."""
     model = turn.model
     request = make(data.draw(histories(mostly_with(dialect, model.provider_id, model.model_id))), turn, system)
     prepared = BUILDERS[dialect](request, model.provider_id)

@@ -271,7 +271,7 @@ async def test_a_share_ends_with_the_session_that_it_writes(cluster: Cluster) ->
 
 
 async def test_another_share_of_a_tenant_ends_the_one_before(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asked for that is gone: two would bring the same sessions."""
+    """Its caller is gone: two would bring the same sessions."""
     here, go_on, begun = cluster.here, asyncio.Event(), asyncio.Event()
 
     async def removals() -> None:

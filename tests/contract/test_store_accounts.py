@@ -163,7 +163,7 @@ async def test_a_turn_counts_as_it_is_stored_last(opened: OpenedStore) -> None:
 
 
 async def test_events_count_until_they_are_dropped(tmp_path: Path) -> None:
-    """What the session was before is still in the log. A message that was removed is not."""
+    """The session's former state is still in the log. A message that was removed is not."""
     async with opened_store(tmp_path, retained_events=1) as opened:
         await opened.store.commit(creating())
         await opened.store.commit(adding(make_message("msg_1", LARGE)))

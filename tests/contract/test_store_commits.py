@@ -210,7 +210,7 @@ async def test_a_refused_unit_leaves_nothing_to_those_behind_it(
 
 
 async def test_units_of_one_transaction_build_on_each_other(opened: OpenedStore) -> None:
-    """What one of them stores, the next one changes, moves and removes, as if it had been stored before."""
+    """Rows that one of them stores can be changed, moved and removed by the next one."""
     store, notes = opened.store, make_file(b"notes", "notes.txt")
     tools = (ToolDefinition("look", "", "{}"),)
     call = make_part(0, ToolUse(name="look", call_id="c", input_json="{}"), part_id="prt_call")
@@ -242,7 +242,7 @@ async def test_units_of_one_transaction_build_on_each_other(opened: OpenedStore)
 
 
 async def test_events_are_published_in_commit_order_before_the_answer(opened: OpenedStore) -> None:
-    """Whoever awaited a commit finds its events, and all before them, published."""
+    """After a commit was awaited, its events and all before them are published."""
     seen: list[int] = []
     futures = []
     for _ in range(20):
@@ -269,7 +269,7 @@ async def test_published_frames_are_the_stored_ones(opened: OpenedStore) -> None
 
 @pytest.mark.sqlite
 async def test_sessions_that_nobody_watches_need_no_frames(tmp_path: Path) -> None:
-    """What is stored of their events is the same."""
+    """The same is stored of their events."""
     published: list[StoredEvent] = []
     settings = StorageSettings(path=tmp_path / "turnwire.db")
     store = await SqliteStore.open(
@@ -340,7 +340,7 @@ async def test_waiting_commits_have_an_outcome_when_the_store_closes(opened: Ope
 
 
 async def test_a_stop_stores_no_longer_than_it_has_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is being stored then is stored. What waits behind it is refused, in its transaction or not."""
+    """A commit that is being stored then is stored; all that wait are refused, in its transaction or not."""
     monkeypatch.setattr("turnwire.storage.sql.writer.BATCH_SECONDS", 0.0)  # a transaction has one unit
     monkeypatch.setattr("turnwire.storage.sql.writer.STOP_SECONDS", 0.0)
     is_begun, may_end = threading.Event(), threading.Event()

@@ -121,7 +121,7 @@ async def test_a_message_with_drafts_keeps_the_one_before_it(opened: OpenedStore
 
 
 async def test_the_end_of_a_message_and_its_removal_leave_no_drafts(opened: OpenedStore) -> None:
-    """What the account has is the message as it ended."""
+    """The account counts the message as it ended."""
     whole = make_answer("msg_1", make_part(0, Text(PIECE)))
     await opened.store.commit(_putting(whole))
     counted = opened.store.of(DEFAULT_TENANT).account(NOW).stored_bytes

@@ -80,7 +80,7 @@ async def test_a_conversation_that_is_too_large_is_not_read(
 
 
 async def test_a_conversation_is_measured_without_reading_it(opened: OpenedStore, read: list[Message]) -> None:
-    """What is hidden does not count."""
+    """Hidden messages do not count."""
     reads = opened.store.of(DEFAULT_TENANT)
     before = await reads.history_bytes("ses_1")
     assert read == []

@@ -197,7 +197,7 @@ MADE_UP = ("x", "=", "é", "not base64!", *map(_encoded, (
 
 
 async def test_a_made_up_token_is_refused(opened: OpenedStore, listing: Listing) -> None:
-    """Whatever a caller sends as a token, the answer is InvalidRequest on page_token, and reading goes on."""
+    """Any wrong token is answered with InvalidRequest on page_token, and reading goes on."""
     rows = await fill(opened, listing, "ses_1")
     reads = opened.store.of(DEFAULT_TENANT)
     for token in MADE_UP:
@@ -208,7 +208,7 @@ async def test_a_made_up_token_is_refused(opened: OpenedStore, listing: Listing)
 
 
 async def test_a_session_that_is_not_there_is_an_error(opened: OpenedStore, listing: Listing) -> None:
-    """So is one of another tenant, who has no row among those of all sessions either."""
+    """A session of another tenant is one too, which has no row among those of all sessions either."""
     await fill(opened, listing, "ses_1")
     other = opened.store.of("other")
     for reads, session_id in ((other, "ses_1"), (opened.store.of(DEFAULT_TENANT), "ses_none")):

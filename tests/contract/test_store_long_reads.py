@@ -182,7 +182,7 @@ async def test_large_reads_are_carried_out_beside_the_others(tmp_path: Path, mon
 async def test_large_pages_of_what_is_open_are_read_beside_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of calls, permission requests and questions; small ones of another session do not wait for them."""
+    """Small lists of calls, permission requests and questions of another session do not wait for them."""
     monkeypatch.setattr(pages, "HEAVY_BYTES", 2000)
     async with opened_store(tmp_path) as one:
         for name, text in (("small", ""), ("large", "x" * 5000)):

@@ -61,7 +61,7 @@ async def _listed(opened: OpenedStore, session_id: str = "", tools: frozenset[st
 
 
 async def test_calls_come_in_the_order_in_which_they_opened(opened: OpenedStore) -> None:
-    """Of all sessions, of one, of some tools; of the same moment by their ids."""
+    """The order holds in all sessions, in one, and for some tools; calls of the same moment go by their ids."""
     assert await _listed(opened) == ["prt_b_0", "prt_a_0", "prt_a_1"]
     assert await _listed(opened, "ses_1") == ["prt_a_0", "prt_a_1"]
     assert await _listed(opened, tools=frozenset({"draw", "paint"})) == ["prt_a_1"]

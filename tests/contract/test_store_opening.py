@@ -296,7 +296,7 @@ async def test_a_migration_that_fails_leaves_nothing(tmp_path: Path, monkeypatch
 
 
 async def test_a_full_disk_lets_the_log_begin_anew(tmp_path: Path) -> None:
-    """What is in the write-ahead log goes to the file, so that a log that cannot grow is used again."""
+    """The contents of the write-ahead log go to the file: a log that cannot grow is used again."""
     async with opened_store(tmp_path) as opened:
         await opened.store.commit(creating())
         await opened.store._writing.run(lambda db: db.execute("PRAGMA wal_autocheckpoint=0").fetchall())

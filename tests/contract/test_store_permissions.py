@@ -49,7 +49,7 @@ async def _answer(opened: OpenedStore, permission: PermissionRequest, response: 
 
 
 async def test_open_requests_come_oldest_first(opened: OpenedStore) -> None:
-    """Of one session, or of all; the answered ones are not among them."""
+    """A list has those of one session, or of all; the answered ones are not among them."""
     assert await _open(opened, "ses_1") == (ONE, TWO)
     assert await _open(opened, None) == (ONE, TWO, OTHER)
     await _answer(opened, ONE, PermissionChoice.REJECT)

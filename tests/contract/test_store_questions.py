@@ -48,7 +48,7 @@ def _answered(question: Question, action: QuestionAction = QuestionAction.ACCEPT
 
 
 async def test_open_questions_come_oldest_first(opened: OpenedStore) -> None:
-    """Of one session, or of all; the answered ones are not among them."""
+    """A list has those of one session, or of all; the answered ones are not among them."""
     reads = opened.store.of(DEFAULT_TENANT)
     assert await reads.open_questions("ses_1", Page(size=5)) == QuestionPage((ONE, TWO), "")
     assert await reads.open_questions(None, Page(size=5)) == QuestionPage((ONE, TWO, OTHER), "")

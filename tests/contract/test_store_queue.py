@@ -78,7 +78,7 @@ async def names(opened: OpenedStore) -> str:
 
 
 async def test_an_event_tells_the_messages_that_are_stored(opened: OpenedStore) -> None:
-    """Whatever the committer knows: one that was not stored is not told, one that it forgot is told with its policy."""
+    """A message of the committer that was not stored is not told, one that it forgot is told with its policy."""
     committed = await change(opened, known=(entry("a"), QueueEntry("msg_x", "trn_x")))
     assert committed.queue_revision == 1
     assert told(opened) == QueueChanged(tuple(map(entry, "abcd")), 1)
@@ -190,7 +190,7 @@ LATE = make_message("msg_u", "appended", status=MessageStatus.QUEUED)
 
 
 async def test_what_one_transaction_tells_is_what_its_commits_have_stored(opened: OpenedStore) -> None:
-    """Of a turn that an earlier commit of it has stored, and not of one whose commit was refused."""
+    """A turn that an earlier commit of it has stored is told, one whose commit was refused is not."""
     changed = PutTurn(make_turn("trn_a", status=TurnStatus.QUEUED, busy_policy=BusyPolicy.STEER))
     stored = PutTurn(make_turn("trn_c", status=TurnStatus.QUEUED, busy_policy=BusyPolicy.REJECT))
     commits = (

@@ -330,7 +330,7 @@ async def test_a_session_is_pruned_only_past_the_slack(tmp_path: Path) -> None:
 
 
 async def test_reading_the_log_never_runs_ahead_of_publishing(opened: OpenedStore) -> None:
-    """What a read of the log shows is published when the read returns."""
+    """All events that a read of the log shows are published when it returns."""
 
     async def reader() -> list[tuple[int, int]]:
         found = []

@@ -223,7 +223,7 @@ async def test_a_lower_count_holds_for_idle_sessions(opened: OpenedStore) -> Non
 @pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_replay_gets_all_or_a_resync(opened: OpenedStore, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is dropped between its pages: a reader has each event behind its place, or hears that some are gone."""
+    """A reader has each event behind its place, or hears that some were dropped between its pages."""
     chance = random.Random(seed)
     monkeypatch.setattr(retention, "STEP_EVENTS", 3)
     monkeypatch.setattr(retention, "MAX_PRUNED", 3)

@@ -133,7 +133,7 @@ async def test_only_messages_of_the_conversation_are_hidden(opened: OpenedStore,
 
 
 async def test_calls_in_hidden_messages_are_unknown(opened: OpenedStore) -> None:
-    """So that no result comes to them."""
+    """No result comes to them."""
     call = make_part(0, ToolUse(name="look", status=ToolStatus.PENDING), part_id="prt_call")
     await opened.store.commit(adding(make_answer("msg_call", call)))
     await opened.store.commit(hiding("msg_call"))

@@ -166,7 +166,7 @@ async def test_a_message_is_found_as_soon_as_it_is_stored(opened: OpenedStore) -
     ids=repr,
 )
 async def test_what_of_a_part_is_searched(opened: OpenedStore, content: Content, is_found: bool) -> None:
-    """What was said and what tools answered, from the beginning of each part; not reasoning, not open calls."""
+    """Texts and answers of tools are, from the beginning of each part; reasoning and open calls are not."""
     await opened.store.commit(adding(make_answer("msg_1", content)))
     assert await ids(opened, "needle") == (["msg_1"] if is_found else [])
     await opened.store.commit(removing())
@@ -298,7 +298,7 @@ async def test_a_search_by_rank_prefers_more_and_rarer_words(opened: OpenedStore
 
 @pytest.mark.slow
 async def test_the_order_by_rank_is_that_of_ones_own_messages(opened: OpenedStore) -> None:
-    """What another tenant stores changes nothing of it."""
+    """Messages of another tenant change nothing of it."""
     for number in range(30):
         made = make_message(f"msg_{number}", "boat " * (number % 4) + "tide " * (number % 3) + "x " * (number % 7))
         await opened.store.commit(adding(made))
@@ -602,7 +602,7 @@ def separated(text: str) -> list[str]:
 
 @dataclass
 class Model:
-    """What a store has, as texts."""
+    """The contents of a store, as texts."""
 
     sessions: dict[str, list[str]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
@@ -690,7 +690,7 @@ async def test_a_search_finds_what_a_look_at_every_text_finds(
     history: list[tuple[str, str, str]],
     queries: list[tuple[list[tuple[str, bool]], list[tuple[str, bool]]]],
 ) -> None:
-    """Whatever was added, rewritten, hidden, restored, removed and restarted, in any script."""
+    """It holds after texts were added, rewritten, hidden, restored and removed, and over restarts, in any script."""
     with tempfile.TemporaryDirectory() as folder:
         model, at = Model(), 0
         while at < len(history):

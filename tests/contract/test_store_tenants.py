@@ -192,7 +192,7 @@ async def test_a_replay_has_no_message_of_another_session(opened: OpenedStore) -
 
 @pytest.mark.slow
 async def test_any_history_gives_each_tenant_its_own_log(tmp_path: Path) -> None:
-    """Whatever three tenants do in turn, each reads its own events in order, and no others."""
+    """Each of three tenants reads its own events in order, and no others."""
     chance = random.Random(7)
     sessions: dict[str, list[str]] = {name: [] for name in "abc"}
     expected: dict[str, list[tuple[str, str]]] = {name: [] for name in "abc"}

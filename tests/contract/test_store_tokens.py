@@ -37,7 +37,7 @@ async def test_tokens_are_kept(opened: Opening) -> None:
 
 
 async def test_others_see_a_change_once(opened: Opening) -> None:
-    """Of another process; one's own uses are no change."""
+    """Only other processes do; one's own uses are no change."""
     server, command = await opened(), await opened()
     assert await server.changed()
     assert await server.all() == ()

@@ -176,7 +176,7 @@ async def test_many_expired_ones_are_removed_in_several_steps(opened: OpenedStor
 
 
 async def test_the_number_of_uploads_is_exact(opened: OpenedStore) -> None:
-    """Of several at the same time, as many succeed as there is room for; a removed one leaves its place."""
+    """At the same time only those succeed for which there is room; a removed one leaves its place."""
     new = [opened.store.uploads.create(_new(f"upl_{n}"), limits(3), None) for n in range(9)]
     results = await asyncio.gather(*new, return_exceptions=True)
     assert sum(isinstance(result, Upload) for result in results) == 3
@@ -259,7 +259,7 @@ async def test_counting_reads_what_the_tenant_has(opened: OpenedStore) -> None:
 
 
 async def test_an_id_is_free_once_its_upload_is_gone(opened: OpenedStore) -> None:
-    """What was read before does not show the bytes of another one."""
+    """Earlier reads do not show the bytes of another one."""
     await _created(opened)
     await _write(opened, 0, b"old")
     await opened.store.uploads.remove("default", "upl_1")
@@ -334,7 +334,7 @@ async def test_units_fail_alone(opened: OpenedStore) -> None:
 
 
 async def test_large_chunks_do_not_share_one_transaction(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits behind them waits for a bounded number of bytes."""
+    """Other writes wait for a bounded number of bytes."""
     monkeypatch.setattr("turnwire.storage.sql.writer.BATCH_SECONDS", 60.0)
     ended = []
     opened.store._writer._observer = type("Ends", (), {"batch_ended": lambda _, end: ended.append(end.commits)})()

@@ -64,7 +64,7 @@ def _rows(opened: OpenedStore, table: str) -> int:
 
 
 def _check_totals(opened: OpenedStore) -> None:
-    """What the tenant's account has is what counting all rows gives."""
+    """Compares the tenant's account with a count of all rows."""
     with opened.database() as db:
         counted = sum(delta.stored_bytes for delta in counted_totals(db) if delta.tenant == "default")
     assert opened.store.of("default").account(NOW).stored_bytes == counted

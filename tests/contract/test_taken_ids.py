@@ -136,7 +136,7 @@ async def test_ids_that_are_taken_in_advance_cost_nobody_a_row(tmp_path: Path, n
 
 
 async def test_imports_at_once_with_equal_ids_are_both_whole(tmp_path: Path) -> None:
-    """Whoever comes second gets other ids, or is told that a session was left out and brings it later."""
+    """The second one gets other ids, or is told that a session was left out and brings it later."""
     archive = ARCHIVES["turnwire"]
     await prepared(tmp_path / "s")
     async with opened(tmp_path / "s") as here:

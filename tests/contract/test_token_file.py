@@ -37,7 +37,7 @@ async def opened() -> AsyncIterator[Opening]:
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
 async def test_only_its_owner_reads_it(path: Path, umask: int) -> None:
-    """Whatever the umask is, also where it was wider before."""
+    """Neither the umask nor a mode that was wider before changes that."""
     before = os.umask(umask)
     try:
         await (await TokenFile.open(path)).aclose()
@@ -99,7 +99,7 @@ async def test_a_newer_file_is_left_alone(path: Path) -> None:
 
 
 async def test_a_file_that_is_no_database_is_refused(path: Path, tmp_path: Path) -> None:
-    """So is a folder, and one that lies below a file."""
+    """A folder is refused too, and a path below a file."""
     path.parent.mkdir()
     path.write_text("no database " * 100)
     with pytest.raises(StorageCorrupt):
@@ -111,7 +111,7 @@ async def test_a_file_that_is_no_database_is_refused(path: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("do", ["emptied", "overwritten"])
 async def test_a_file_that_was_damaged_while_it_is_open_is_an_error(path: Path, do: str, opened: Opening) -> None:
-    """Who follows it keeps the tokens that it knows, and tells it."""
+    """A follower keeps the tokens that it knows, and tells it."""
     file = await opened(path)
     await file.add(token_record(1))
     before = path.read_bytes()

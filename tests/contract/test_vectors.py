@@ -50,7 +50,7 @@ def _deltas(vector: Vector) -> list:  # type: ignore[type-arg]
 
 @pytest.mark.slow
 def test_the_large_stream_is_as_described() -> None:
-    """What clients/vectors/README.md says of its size, and what a fold makes of its first and last part."""
+    """Its size and a fold's first and last part are those in clients/vectors/README.md."""
     readme = (ROOT / "clients/vectors/README.md").read_text()
     assert f"**{EVENTS:,} events**" in readme
     assert f"{CONTENT_BYTES:,} bytes" in readme

@@ -87,7 +87,7 @@ async def test_a_token_is_checked_once(keys: Path) -> None:
 
 
 def hs256_with_the_public_key() -> str:
-    """What a library would take that lets the token choose between secrets and public keys."""
+    """Returns a token for libraries that let it choose between secrets and public keys."""
     header, claims = {"alg": "HS256", "kid": "first"}, PROVIDER.claims()
     signed = assembled(header, claims).rpartition(".")[0]
     algorithm = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256)

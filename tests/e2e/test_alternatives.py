@@ -436,7 +436,7 @@ async def test_a_question_that_waits_itself_is_not_answered_again(client: Client
 
 
 async def test_a_message_that_joined_a_turn_is_answered_again(client: Client) -> None:
-    """What followed it leaves the path; chosen again, it belongs to its own turn, which joined the other, as before."""
+    """Later messages leave the path; chosen again, it belongs to its own turn, which joined the other, as before."""
     session_id = await new_session(client)
     running = await client.messages.SendMessage(ask("/sleep 0.3\n/tool nothing {}\n/step\ndone", session_id))
     joined = await client.messages.SendMessage(ask("and this", session_id, busy_policy=BUSY_POLICY_STEER))
@@ -470,7 +470,7 @@ async def test_a_new_answer_is_asked_for_with_the_words_before_it(client: Client
 
 
 async def test_a_slow_client_is_not_led_back_by_older_snapshots(client: Client) -> None:
-    """What it reads late, behind a list that is newer, neither revives an answer nor lets a message wait again."""
+    """Late snapshots, behind a newer list, neither revive an answer nor let a message wait again."""
     session_id = await new_session(client)
     first = await talk(client, "one", session_id)
     answer = (await messages_of(client, session_id))[1].message_id

@@ -416,7 +416,7 @@ async def test_a_turn_of_the_server_goes_on_from_the_callers_answers(tmp_path: P
 
 
 async def test_a_call_of_any_name_may_be_appended(client: Client) -> None:
-    """Of a tool of the server, of none; and arguments that are no JSON, as models write them."""
+    """It may name a tool of the server or none, and have arguments that are no JSON, as models write them."""
     session_id = await new_session(client)
     odd = [AppendedToolCall(name=name, input_json="{") for name in ("files.read", "ünï", "n" * 1024)]
     await append_answer(client, session_id, *(MessagePart(tool_call=call) for call in odd))

@@ -81,7 +81,7 @@ def test_existing_file_is_replaced_only_when_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", ["symlink", "hardlink", "same"])
 def test_database_does_not_replace_itself(tmp_path: Path, make: str) -> None:
-    """Whatever name it has."""
+    """No other name of it helps."""
     path = make_database(tmp_path / "a.db")
     other = path if make == "same" else tmp_path / "b.db"
     if make == "symlink":

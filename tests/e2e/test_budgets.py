@@ -92,7 +92,7 @@ async def test_a_session_ends_its_turns_when_its_budget_is_used_up(tmp_path: Pat
 
 
 async def test_the_servers_limit_counts_for_all_sessions(tmp_path: Path) -> None:
-    """Whatever they ask for themselves."""
+    """Their own settings do not change that."""
     async with world(tmp_path, says_yes, '[limits]\nmax_session_cost_usd = "0.0001"') as (client, provider):
         first = await talk(client, "hi", model=MODEL)
         second = await client.messages.SendMessage(ask("hi", first.session_id, model=MODEL))

@@ -165,7 +165,7 @@ async def chat(served: Server, other: Client, tmp_path: Path) -> AsyncIterator[A
 
 
 async def test_what_is_typed_is_sent_and_the_answer_printed(chat: AtTerminal, served: Server, tmp_path: Path) -> None:
-    """Whatever it begins with, and whatever the model writes. The last line says how to go on."""
+    """No first character and no answer of the model changes that. The last line says how to go on."""
     chat.type("**bold** \x16\x1b[2J `code`\r")
     await chat.shows("\n**bold** [2J `code`\n> ")
     chat.type("/reason let me see\r")
@@ -179,7 +179,7 @@ async def test_what_is_typed_is_sent_and_the_answer_printed(chat: AtTerminal, se
 
 
 async def test_ctrl_c_ends_the_answer_and_the_chat_goes_on(chat: AtTerminal) -> None:
-    """What came stays. At the prompt it gives up the line, of which nothing is sent."""
+    """The text so far stays. At the prompt it gives up the line, of which nothing is sent."""
     chat.type("unsent")
     await chat.shows("unsent")
     await chat.interrupt("\n> ")
@@ -192,7 +192,7 @@ async def test_ctrl_c_ends_the_answer_and_the_chat_goes_on(chat: AtTerminal) -> 
 
 
 async def test_a_permission_is_asked_and_answered(chat: AtTerminal) -> None:
-    """What is typed before the question is no answer to it, nor is a small a; "?" shows everything."""
+    """Neither a line typed before the question nor a small a is an answer to it; "?" shows everything."""
     chat.type(f"{ADD}\ry\r")
     await chat.shows('test.add {"a": 2, "b": 3}\n', '[asks to run test.add {"a": 2, "b": 3}]', "allow it?")
     chat.type("a\r")

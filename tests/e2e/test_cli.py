@@ -195,7 +195,7 @@ def test_a_connection_that_tls_refuses_says_what_to_change(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_interrupting_chat_ends_the_answer(tmp_path: Path) -> None:
-    """What came stays; the turn ends as aborted."""
+    """The text so far stays; the turn ends as aborted."""
     with serving(tmp_path) as (_, address):
         command = [*TURNWIRE, "chat", "--target", address, "started\n/sleep 60"]
         with subprocess.Popen(

@@ -585,7 +585,7 @@ class Simple:
 
 
 async def test_the_simple_stream_has_the_sessions_of_all_nodes(nodes: Nodes, tmp_path: Path) -> None:
-    """What streams at the other node, too, as it grows; each message once and in order; the directory of its owner."""
+    """Answers of the other node grow in it too; each message comes once, in order, with its owner's directory."""
     a = await nodes.start("a")
     b = await nodes.start("b")
     await nodes.balanced()
@@ -804,7 +804,7 @@ async def test_an_import_survives_the_death_of_a_node(nodes: Nodes, tmp_path: Pa
 
 @pytest.mark.parametrize(("name", "words"), [("running_turns", [SLEEP]), ("waiting_messages", [SLEEP, "and this"])])
 async def test_quotas_of_running_work_hold_over_all_nodes(nodes: Nodes, name: str, words: list[str]) -> None:
-    """What runs or waits at one node counts at the other within about two seconds, and no longer once it has ended."""
+    """Work at one node counts at the other within about two seconds, and no longer once it has ended."""
     clients = a, b = [await nodes.start(node, f"[quotas]\nmax_{name} = 1\n") for node in ("a", "b")]
     await nodes.shared(a, b)
     await nodes.balanced()

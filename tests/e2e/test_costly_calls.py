@@ -313,7 +313,7 @@ async def test_metadata_of_health_calls_counts(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs goes on and can be watched, read and aborted."""
+    """Running work goes on and can be watched, read and aborted."""
     monkeypatch.setattr(memory_monitor, "CHECK_SECONDS", 3600.0)
     monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
     async with running_server(tmp_path) as server, connect(server.address) as client:
@@ -338,9 +338,7 @@ async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path, monkeyp
 async def test_a_request_that_comes_slowly_ends_when_memory_is_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has brought so far is the first that is given back; of few requests when memory has been short for
-    long.
-    """
+    """Its memory is the first that is given back, and that of few requests when memory has been short for long."""
     monkeypatch.setattr(memory_monitor, "CHECK_SECONDS", 3600.0)
     monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(overload, "SPARED_SECONDS", 0.0)

@@ -174,7 +174,7 @@ async def test_every_answer_about_a_session_can_be_watched_from(client: Client) 
 
 
 async def test_tokens_of_elsewhere_are_refused(client: Client) -> None:
-    """Of another session, of all sessions where one is watched and the other way round, and what is none."""
+    """A token of another session, of all sessions where one is watched or the reverse, or no token at all is."""
     one, two = [(await talk(client, "hi")).session_id for _ in range(2)]
     tokens = {}
     for session_id in (one, two, ""):
@@ -348,7 +348,7 @@ async def test_dropped_position_resets(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_pruned_session_is_the_only_one_to_be_read_anew(tmp_path: Path) -> None:
-    """Who watches all sessions gets resync of that session, and every event of the others."""
+    """A watcher of all sessions gets resync of that session, and every event of the others."""
     toml = "[storage]\nretained_events_per_session = 10"
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         quiet, busy = await new_session(client), await new_session(client)

@@ -102,7 +102,7 @@ async def test_equal_sessions_give_equal_bytes(client: Client) -> None:
 
 @pytest.mark.own_server
 async def test_all_sessions_come_in_the_order_of_their_creation(client: Client) -> None:
-    """Whatever was changed last; those that are asked for come in the order of the request."""
+    """Later changes do not matter; those that are asked for come in the order of the request."""
     made = [await new_session(client, title=str(number)) for number in range(3)]
     await append(client, made[0], text("hello"))
     assert sessions_in(await export(client)) == made

@@ -176,7 +176,7 @@ async def test_tenant_without_roots_reads_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.own_server
 async def test_link_inside_the_directory_is_followed(client: Client, tmp_path: Path) -> None:
-    """What counts is where it leads."""
+    """Its target counts."""
     (tmp_path / "a.txt").write_text("hello")
     (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")
     session_id = await new_session(client, directory=str(tmp_path))
@@ -288,7 +288,7 @@ async def test_a_session_downloads_its_own_files(client: Client) -> None:
 
 
 async def test_a_file_of_a_deleted_session_is_gone(client: Client) -> None:
-    """Who shares it still reads it."""
+    """A session that shares it still reads it."""
     one, two = await new_session(client), await new_session(client)
     for session_id in (one, two):
         sha256 = (await send_file(client, session_id, url=data_uri(b"shared"))).sha256

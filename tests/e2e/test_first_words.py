@@ -152,7 +152,7 @@ async def test_a_title_that_was_set_counts_more(client: Client) -> None:
 
 @pytest.mark.slow
 async def test_a_change_that_comes_between_keeps_the_words(client: Client) -> None:
-    """Whatever the order of a message and changes of other settings that are made at once."""
+    """A message and changes of other settings at once may come in any order."""
     for _ in range(10):
         session_id = await new_session(client)
         calls: list[Awaitable[Any]] = [

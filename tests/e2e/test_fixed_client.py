@@ -24,7 +24,7 @@ async def client(server: Any) -> AsyncIterator[FixedClient]:
 
 
 class Events:
-    """What a subscription has received so far."""
+    """The events that a subscription has received so far."""
 
     def __init__(self) -> None:
         """Starts empty."""
@@ -86,7 +86,7 @@ def _kind(event: Any) -> str | None:
 
 
 def _finishes(events: list[Any]) -> list[str]:
-    """How the assistant's messages ended, in order."""
+    """Returns how the assistant's messages ended, in order."""
     updates = [event.message_updated for event in events if _kind(event) == "message_updated"]
     return [update.finish for update in updates if update.role == "assistant" and update.HasField("finish")]
 
@@ -267,7 +267,7 @@ async def test_answers_to_unknown_permission_requests_are_not_found(client: Fixe
 
 
 async def test_wrong_requests_are_refused_and_store_nothing(client: FixedClient) -> None:
-    """What cannot be answered is refused with a status that says whose fault it is."""
+    """Each is refused with a status that says whose fault it is."""
     session = await client.CreateSession()
     unknown_model = {"provider": {"id": "offline"}, "model_id": NEVER_GIVEN}
     for call in (

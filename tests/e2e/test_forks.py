@@ -156,7 +156,7 @@ async def test_a_copy_names_its_original(client: Client) -> None:
 
 
 async def test_a_copy_and_its_original_live_apart(client: Client) -> None:
-    """What happens to one does not change the other; a file is there as long as one of them has it."""
+    """Changes of one do not reach the other; a file is there as long as one of them has it."""
     session_id = await new_session(client, title="Plans")
     request = SendMessageRequest(
         session_id=session_id, parts=[text("look"), file(url="data:text/plain;base64,aGVsbG8=", filename="a.txt")]

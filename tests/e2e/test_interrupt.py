@@ -70,7 +70,7 @@ async def check_fold(client: Client, session_id: str) -> None:
 
 
 async def test_the_running_turn_ends_and_the_message_is_next(client: Client) -> None:
-    """What was written stays, those that wait stay behind; the session does not become idle between the turns."""
+    """Its text stays, waiting messages stay behind; the session does not become idle between the turns."""
     running = await client.messages.SendMessage(ask(PARTIAL))
     fold = SessionFold(running.session_id)
     waiting = await client.messages.SendMessage(ask("later", running.session_id))

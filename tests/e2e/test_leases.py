@@ -222,7 +222,7 @@ async def test_a_call_that_waits_for_a_permission_is_not_open(tmp_path: Path) ->
 
 @pytest.mark.slow
 async def test_open_calls_are_listed_in_pages(tmp_path: Path) -> None:
-    """Of one session or of all, in the order in which they became ready, by the names of tools; leased ones too."""
+    """A list of one session or of all has them as they became ready, by the names of tools, leased ones too."""
     async with running_server(tmp_path) as server, connect(server.address) as client:
         tools = [tool("look"), tool("draw")]
         sessions = [await new_session(client) for _ in range(3)]

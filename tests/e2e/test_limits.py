@@ -188,7 +188,7 @@ async def test_a_client_that_does_not_answer_is_answered_for(tmp_path: Path) -> 
 
 @pytest.mark.slow
 async def test_an_import_over_the_limit_is_refused(tmp_path: Path) -> None:
-    """Whoever runs the others; as soon as one ends, there is room."""
+    """All callers share the limit; as soon as one import ends, there is room."""
     archive = lines([one for number in range(40) for one in golden_records(str(number))])
     async with (
         server_of_tenants(tmp_path, "[limits]\nmax_imports = 1\n") as server,

@@ -143,7 +143,7 @@ async def test_a_client_with_limits_of_grpc_reads_many_sessions(tmp_path: Path) 
 
 @pytest.mark.slow
 async def test_a_session_counts_all_that_a_list_shows_of_it(tmp_path: Path) -> None:
-    """Whatever it has: long labels, the longest title, a folder, and a turn that runs."""
+    """Long labels, the longest title, a folder, and a running turn count."""
     labels = {f"{number}{'k' * 60}": "v" * 250 for number in range(64)}
     async with (
         running_server(tmp_path, "[server]\nmax_list_bytes = 30000\n") as server,

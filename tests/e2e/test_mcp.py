@@ -139,7 +139,7 @@ async def test_an_abort_cancels_the_call_at_the_server(client: Client, folder: P
 
 
 async def test_a_running_call_is_in_the_snapshot_and_not_the_clients(client: Client) -> None:
-    """Who begins to watch sees it with its logs; a client cannot answer it."""
+    """A new watcher sees it with its logs; a client cannot answer it."""
     accepted = await client.messages.SendMessage(ask("/tool test.slow {}"))
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
         await watch.until(tool_spoke)

@@ -324,7 +324,7 @@ def test_care_of_files_names_the_means_of_postgresql(care: list[str], tmp_path: 
 
 @pytest.mark.slow
 def test_a_damaged_row_ends_a_move(tmp_path: Path, postgres_url: str) -> None:
-    """What the target does not take: one line says where, and nothing is stored."""
+    """One line says which row the target does not take, and nothing is stored."""
     path = make_database(tmp_path / "a.db")
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA ignore_check_constraints=ON")
@@ -366,7 +366,7 @@ def test_tokens_come_along(tmp_path: Path, postgres_url: str) -> None:
 
 
 def test_tokens_of_another_server_are_not_joined(tmp_path: Path) -> None:
-    """What a file has that the source does not would open what it did not open before."""
+    """A token that the source does not have would open what it did not open before."""
     path, folder = make_database(tmp_path / "turnwire.db"), tmp_path / "other"
     mine, strange = new_token("--db", str(path)), new_token("--db", str(folder / "turnwire.db"))
     code, _, error = command("move", "--db", str(path), "--to", str(folder / "turnwire.db"))

@@ -179,7 +179,7 @@ async def test_new_watchers_see_open_requests(client: Client) -> None:
 
 @pytest.mark.slow
 async def test_a_large_page_is_divided(client: Client) -> None:
-    """What clients take in one answer is not exceeded, however large the arguments of wild calls are."""
+    """Pages never exceed the size that clients take, however large the arguments of wild calls are."""
     arguments = '{"text": "' + "\U0001f600" * 16_000 + '"}'
     words, opened = "\n".join([f"/tool look {arguments}"] * 24), list[str]()
     for _ in range(3):

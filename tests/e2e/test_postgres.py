@@ -36,7 +36,7 @@ async def test_one_server_has_a_database(tmp_path: Path, postgres_url: str) -> N
 
 
 async def test_a_restart_of_the_database_is_survived(tmp_path: Path) -> None:
-    """What was answered is there; a call meanwhile may fail, and later ones do not."""
+    """Answered calls are there; a call meanwhile may fail, and later ones do not."""
     postgres = PostgresServer()
     try:
         toml = f'[storage]\nurl = "{postgres.new_database()}"\n'

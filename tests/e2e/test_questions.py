@@ -232,7 +232,7 @@ async def test_a_session_with_a_question_can_be_deleted(client: Client) -> None:
 
 @pytest.mark.parametrize("session", [True, False])
 async def test_a_watch_that_joins_later_gets_open_questions(client: Client, session: bool) -> None:
-    """Of its session, or of all sessions, as snapshots before caught_up."""
+    """A watch of the session or of all has them as snapshots before caught_up."""
     accepted, (question,) = await asked(client, PAINT.format("ask"))
     async with watching(client, accepted.session_id if session else "") as watch:
         await watch.until_kind("caught_up")
@@ -263,7 +263,7 @@ async def test_questions_of_calls_at_once_go_to_their_own_calls(client: Client, 
 
 
 async def test_a_question_that_no_call_can_be_said_to_ask_is_refused(client: Client) -> None:
-    """Of a program of 2025-11-25 that runs several calls: a guess could show it to another session."""
+    """A program of 2025-11-25 runs several calls: a guess could show it to another session."""
     accepted, (question,) = await asked(client, PAINT.format("old"))
     other = await client.messages.SendMessage(ask(PAINT.format("old")))
     assert "several calls run" in await output_of(client, other)
@@ -274,7 +274,7 @@ async def test_a_question_that_no_call_can_be_said_to_ask_is_refused(client: Cli
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["oldweb"])
 async def test_other_calls_go_on_while_one_asks(client: Client, form: str) -> None:
-    """Of the same server, in the same step and in other sessions."""
+    """Calls of the same server do, in the same step and in other sessions."""
     accepted, (question,) = await asked(client, PAINT.format(form) + '\n/tool oldweb.add {"a": 1, "b": 2}')
     other = await client.messages.SendMessage(ask('/tool oldweb.add {"a": 2, "b": 2}'))
     assert await output_of(client, other) == "the sum is 4"
@@ -360,7 +360,7 @@ async def test_a_tool_that_asks_for_ever_is_stopped(client: Client) -> None:
 
 @pytest.mark.slow
 async def test_a_flood_of_questions_is_cut(client: Client) -> None:
-    """Of a thousand questions at once eight are open; they end with the turn."""
+    """Eight of a thousand questions at once are open; they end with the turn."""
     accepted, questions = await asked(client, "/tool old.flood {}", 8)
     assert len(questions) == 8
     await client.messages.AbortSession(session_id=accepted.session_id)

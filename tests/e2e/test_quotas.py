@@ -130,7 +130,7 @@ async def test_waiting_messages_are_counted_over_all_sessions(tmp_path: Path) ->
 
 
 async def test_watchers_are_refused_and_given_back(tmp_path: Path) -> None:
-    """Of one session and of all; a stream that ends makes room."""
+    """Streams of one session and of all count; one that ends makes room."""
     async with tenants(tmp_path, "max_watchers = 1") as (acme, free):
         session_id = await new_session(acme)
         async with watching(acme, session_id) as watch:
@@ -216,7 +216,7 @@ def used_bytes(database: Path) -> int:
 
 @pytest.mark.slow
 async def test_stored_bytes_bound_the_file(tmp_path: Path) -> None:
-    """What is sent ends at the quota, and the file is then less than three times as long."""
+    """Messages end at the quota, and the file is then less than three times as long."""
     async with tenants(tmp_path, "max_stored_bytes = 2000000") as (acme, _):
         session_id = await new_session(acme)
         with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -101,7 +101,7 @@ async def test_retries_end(client: Client) -> None:
 
 
 async def test_nothing_is_tried_again_after_content(client: Client) -> None:
-    """What was said is kept and marked interrupted; a second answer is never joined to it."""
+    """The text so far is kept and marked interrupted; a second answer is never joined to it."""
     accepted = await client.messages.SendMessage(ask("/words 5\n/cut"))
     ended = (await turn_ended(client, accepted)).turn_ended.turn
     assert (ended.finish_reason, ended.steps) == (FINISH_REASON_INTERRUPTED, 1)

@@ -153,7 +153,7 @@ async def test_a_session_tells_what_a_restore_would_bring_back(client: Client) -
 
 
 async def test_a_turn_ends_what_can_be_restored(client: Client) -> None:
-    """What was hidden before it stays hidden; what is hidden after it can come back."""
+    """Messages hidden before it stay hidden; those hidden after it can come back."""
     session_id = (await talk(client, "one")).session_id
     await clear(client, session_id)
     await talk(client, "two", session_id)
@@ -180,7 +180,7 @@ async def test_a_running_turn_is_not_disturbed(client: Client) -> None:
 
 
 async def test_unknown_messages_are_refused(client: Client) -> None:
-    """Of another session, hidden, or never stored; and a request without what it needs."""
+    """Messages of another session, hidden or never stored ones are, and a request without what it needs."""
     session_id = (await talk(client, "one")).session_id
     hidden = (await messages_of(client, session_id))[0].message_id
     other = (await talk(client, "other")).message_id

@@ -65,7 +65,7 @@ async def test_session_tools_are_there_in_every_turn(client: Client) -> None:
 
 
 async def test_tool_of_the_message_wins(client: Client) -> None:
-    """Of two with one name; its schema counts. Together they are no more than 128."""
+    """Its schema counts where two have one name. Together they are no more than 128."""
     session_id = await new_session(client, tools=[tool("look"), tool("hear")])
     schema = '{"type": "object", "required": ["at"]}'
     accepted = await client.messages.SendMessage(ask(f"{LOOK}\n/step\nEnd.", session_id, tools=[tool("look", schema)]))

@@ -151,7 +151,7 @@ async def test_reflection_ends_when_its_token_is_revoked(door: Door, create: Cre
 
 
 async def test_a_watch_ends_when_its_key_is_withdrawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is known of web tokens is forgotten when a key goes; that must not leave a watch open for ever."""
+    """A key that goes takes all that is known of its tokens; that must not leave a watch open for ever."""
     monkeypatch.setattr(key_set, "RETRY_SECONDS", 0.0)
     stolen, renewed = IdentityProvider("stolen"), IdentityProvider("renewed")
     (tmp_path / "jwks.json").write_text(jwks(stolen))
@@ -263,7 +263,7 @@ async def test_reflection_asks_for_a_reader(door: Door, version: str) -> None:
 
 
 async def test_without_authentication_everybody_is_an_admin(tmp_path: Path) -> None:
-    """Whatever they present; as it was before callers were identified."""
+    """No credentials change that, as before callers were identified."""
     async with running_server(tmp_path) as server, connect(server.address) as client:
         assert isinstance(server, Server)
         for metadata in ((), bearer("anything")):

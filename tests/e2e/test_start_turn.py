@@ -140,7 +140,7 @@ async def test_a_reverted_answer_is_written_anew(client: Client) -> None:
 
 
 async def test_a_message_in_the_middle_moves_to_the_end(client: Client) -> None:
-    """So that its answer follows it; the messages around it close up."""
+    """Its answer follows it; the messages around it close up."""
     session_id = await new_session(client)
     first, second, third = [await append(client, session_id, words) for words in ("one", "two", "three")]
     started = await start(client, session_id, second)
@@ -236,7 +236,7 @@ async def test_a_named_start_is_carried_out_once(client: Client) -> None:
 
 
 async def test_many_appends_beside_a_start(client: Client) -> None:
-    """Whatever is stored between reading and starting, the events make what is listed."""
+    """The events make what is listed, with anything stored between reading and starting."""
     session_id = await new_session(client)
     message_id = await append(client, session_id, "hello")
     started, *_ = await asyncio.gather(

@@ -286,7 +286,7 @@ async def test_it_can_be_changed_until_it_joins(caller: Caller) -> None:
 
 @pytest.mark.slow
 async def test_an_interruption_comes_before_a_hint(caller: Caller) -> None:
-    """What was to join the turn that was ended is answered after what ended it."""
+    """A message that was to join the ended turn is answered after the one that ended it."""
     await caller.begin()
     sent = await caller.steer("hint")
     now = await caller.steer("now", busy_policy=BUSY_POLICY_INTERRUPT)

@@ -11,7 +11,7 @@ from turnwire.core.detached import DetachedTasks
 async def test_a_stop_waits_for_all_work_whose_callers_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it does: what was accepted is stored before the database is closed."""
+    """Accepted work is stored before the database is closed."""
     made, settled = list[DetachedTasks](), list[DetachedTasks]()
     make, settle = DetachedTasks.__init__, DetachedTasks.aclose
 

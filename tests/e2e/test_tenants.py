@@ -304,7 +304,7 @@ READS = [
 
 @pytest.mark.slow
 async def test_what_another_tenant_does_changes_no_answer(neighbours: Neighbours) -> None:
-    """Of all methods that only read: no list, no total, no number, no token."""
+    """No method that only reads shows it: in no list, no total, no number, no token."""
     async with neighbours.newcomer(Role.ADMIN) as bob:
 
         async def answers() -> dict[str, list[str]]:
@@ -325,7 +325,7 @@ async def test_what_another_tenant_does_changes_no_answer(neighbours: Neighbours
 
 
 async def test_watches_of_all_sessions_show_ones_own(neighbours: Neighbours) -> None:
-    """Whatever another tenant does meanwhile: a turn from its beginning to its end, a new session, a deletion."""
+    """Another tenant meanwhile has a turn from its beginning to its end, a new session, a deletion."""
     async with neighbours.newcomer(Role.ADMIN) as bob:
         everything = bob.client.events.WatchEvents()
         simple = bob.client.events.SubscribeGlobalEvents()

@@ -58,7 +58,7 @@ async def test_a_holder_of_a_certificate_is_known(strict_server: Server) -> None
 
 
 async def test_a_name_is_not_cut_at_nul(strict_server: Server, tmp_path: Path) -> None:
-    """Who gets a certificate for "ci", NUL and ".example.com" is not "ci", by either kind of name."""
+    """The owner of a certificate for "ci", NUL and ".example.com" is not "ci", by either kind of name."""
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await caller(strict_server.address, CLIENTS.issue("ci\0.example.com"))
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED

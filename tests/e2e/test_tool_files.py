@@ -103,7 +103,7 @@ async def test_long_output_is_cut_for_the_model_and_kept_for_people(client: Clie
 
 @pytest.mark.parametrize("lines", [1, 40])
 async def test_short_output_has_no_file(client: Client, lines: int) -> None:
-    """What fits is in the call, whole."""
+    """An output that fits is in the call, whole."""
     accepted = await talk(client, f'/tool test.story {{"lines": {lines}}}')
     call = await call_of(client, accepted.session_id)
     assert call.output.splitlines() == [f"line {number} of {lines}" for number in range(1, lines + 1)]

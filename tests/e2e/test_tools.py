@@ -122,7 +122,7 @@ async def test_same_result_at_once_is_confirmed(client: Client) -> None:
 
 
 async def test_different_results_at_once_have_one_winner(client: Client) -> None:
-    """Of ten concurrent results one is stored and nine are refused."""
+    """One of ten concurrent results is stored and nine are refused."""
     accepted, (call,) = await pending_calls(client, LOOK)
     answers = await asyncio.gather(
         *(client.tools.SubmitToolResult(result(accepted, call, f"r{n}")) for n in range(10)), return_exceptions=True
@@ -263,7 +263,7 @@ async def test_result_names_session_and_call(client: Client, field: str) -> None
 
 
 async def test_waiting_call_is_in_every_snapshot(own_client: Client) -> None:
-    """Who begins to watch while a call waits is shown it, in both streams."""
+    """A watcher that begins while a call waits is shown it, in both streams."""
     accepted, (call,) = await pending_calls(own_client, LOOK)
     async with watching(own_client, accepted.session_id) as watch:
         shown = (await watch.until_kind("message_snapshot")).message_snapshot.message

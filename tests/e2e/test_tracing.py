@@ -145,7 +145,7 @@ async def test_a_turn_stays_in_its_trace_over_a_restart(traces: Collector, tmp_p
 
 
 async def test_a_failed_call_has_its_code(traces: Collector, tmp_path: Path) -> None:
-    """What the caller did wrong is no error of the server; a model that fails is one of its call and its turn."""
+    """A caller's mistake is no error of the server; a model that fails is one of its call and its turn."""
     async with running_server(tmp_path, traces.configuration()) as server, connect(server.address) as client:
         await refused(client.messages.GetMessage(session_id="ses_1", message_id="msg_1"))
         await talk(client, "/error refused")

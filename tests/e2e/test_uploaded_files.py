@@ -175,7 +175,7 @@ async def test_an_incomplete_upload_is_refused(client: Client) -> None:
 
 
 async def test_uploads_obey_the_limits_of_files(tmp_path: Path) -> None:
-    """Of one file and of the whole message; what was refused stays."""
+    """The limits of one file and of the whole message hold; a refused upload stays."""
     toml = "[files]\nmax_bytes = 100\n[limits]\nmax_message_bytes = 150\n"
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         large = await uploaded(client, bytes(101))
@@ -246,7 +246,7 @@ async def test_a_used_upload_answers_no_other_call(client: Client) -> None:
 
 
 async def test_explaining_leaves_the_upload(client: Client) -> None:
-    """What a model would be sent has its bytes, and nothing is stored."""
+    """The explained request has its bytes, and nothing is stored."""
     upload = await uploaded(client, b"plain words", filename="notes.txt")
     session_id = await new_session(client)
     parts = [file(upload_id=upload.upload_id)]

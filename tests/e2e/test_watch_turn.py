@@ -90,7 +90,7 @@ async def test_a_turn_that_has_ended_is_told_again(client: Client) -> None:
 
 
 async def test_a_broken_stream_goes_on(client: Client) -> None:
-    """What streams comes as a snapshot, and what follows it as deltas."""
+    """Streaming text comes as a snapshot, and later text as deltas."""
     running = await client.messages.SendMessage(ask("/rate 50\n/words 40"))
     first = Stream(client, running)
     await first.until_text()

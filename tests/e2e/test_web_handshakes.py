@@ -113,7 +113,7 @@ of_both_loops = pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asy
 def test_no_connection_is_lost(
     tmp_path: Path, make_loop: Callable[[], asyncio.AbstractEventLoop], is_busy: bool
 ) -> None:
-    """Whatever comes before the listener has looked at the connection belongs to its handshake."""
+    """Bytes that come before the listener has looked at the connection belong to its handshake."""
     context = ssl.create_default_context(cadata=AUTHORITY.pem.decode())
     with Listener(tmp_path, make_loop, is_busy=is_busy) as listener:
         answers = [_ask(listener.port, context) for _ in range(CONNECTIONS)]

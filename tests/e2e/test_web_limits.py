@@ -176,7 +176,7 @@ async def test_a_slow_head_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 async def test_the_rest_of_an_answered_body_has_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    """Who is answered before the end of a request, and sends a byte of it now and then, does not hold a connection."""
+    """A client that is answered before its request's end, and sends a byte now and then, holds no connection."""
     async with running_server(tmp_path, TOML) as server:
         monkeypatch.setattr(reads, "RECEIVE_SECONDS", 0.3)
         reader, writer = await raw(server)
@@ -192,7 +192,7 @@ async def test_the_rest_of_an_answered_body_has_a_bound(
 
 
 async def test_connections_over_the_number_cost_the_others_nothing(tmp_path: Path) -> None:
-    """Who has a connection is answered in every moment in which further ones come and are closed."""
+    """A connection is answered in every moment in which further ones come and are closed."""
     async with running_server(tmp_path, TOML) as server:
         host, _, port = server.web_address.rpartition("//")[2].rpartition(":")
         held = [await raw(server) for _ in range(20)]
@@ -406,7 +406,7 @@ async def test_uvicorn_is_silent(server: Server, caplog: pytest.LogCaptureFixtur
 
 
 async def test_calls_that_reach_no_method_are_told_within_a_limit(server: Server) -> None:
-    """Of anybody who asks for what is not there, or in another way, a few lines say so and nothing that was sent."""
+    """A few lines tell of those who ask for what does not exist, or in another way, and nothing that was sent."""
     wrong = [
         (f"{SESSIONS}/secret-Nothing", {"content_type": "application/json"}),
         (f"{SESSIONS}/CreateSession", {"content_type": "text/plain"}),

@@ -68,7 +68,7 @@ async def check_wal_survives(server: ServerProcess, client: Client, folder: Path
 
 
 async def test_database_is_no_attachment(tmp_path: Path) -> None:
-    """Whatever name it has, it is refused and nothing is stored; the database stays locked against its deletion."""
+    """By any name it is refused and nothing is stored; the database stays locked against its deletion."""
     async with server_process(tmp_path) as server, connect(server.address) as client:
         session_id = await new_session(client, directory=str(tmp_path))
         await talk(client, "hello", session_id)
@@ -133,7 +133,7 @@ async def test_lost_file_stops_the_server(tmp_path: Path, suffix: str, do: Calla
 
 
 async def test_deleted_log_is_saved_by_the_stop(tmp_path: Path) -> None:
-    """What was acknowledged before the log was deleted is in the database when the server has stopped."""
+    """All that was acknowledged before is in the database when the server has stopped."""
     async with server_process(tmp_path) as server, connect(server.address) as client:
         session_id = (await talk(client, "hello")).session_id
         for number in range(5):

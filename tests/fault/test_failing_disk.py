@@ -101,7 +101,7 @@ async def test_a_failed_sync_of_the_file_is_made_up_for(disk: Disk) -> None:
 async def test_a_disk_that_takes_nothing_refuses_and_passes(
     disk: Disk, error: str, code: grpc.StatusCode, reason: str
 ) -> None:
-    """What runs ends when the disk takes something again, however long that is; reading goes on meanwhile."""
+    """Turns end when the disk takes something again, however long that is; reading goes on meanwhile."""
     ledger = Ledger()
     async with disk.server(JSON_LINES) as server, connect(server.address) as client:
         session_id = await ledger.begin(client)
@@ -366,7 +366,7 @@ async def test_a_start_on_a_failing_disk(disk: Disk, call: Call, error: str, is_
     ids=["not answered", "in mid-answer", "stopped while it is full"],
 )
 async def test_a_start_on_a_full_disk_with_a_turn_that_was_left(disk: Disk, script: str, heals: bool) -> None:
-    """What is stored can be read, and what waits stays; when there is room again, the turn ends or goes on."""
+    """Stored messages can be read, waiting ones stay; when there is room again, the turn ends or goes on."""
     ledger = Ledger()
     is_answered = script.startswith("/words")
     async with server_process(disk.folder) as server, connect(server.address) as client:

@@ -55,7 +55,7 @@ async def run_until_killed(disk: Disk, seconds: float = 20) -> None:
 
 @pytest.mark.parametrize("number", range(3 * ROUNDS))
 async def test_a_kill_at_any_call_loses_nothing(disk: Disk, chance: random.Random, number: int) -> None:
-    """Of messages, an upload and a deletion, from the first start of the server on."""
+    """Messages, an upload and a deletion stay, from the first start of the server on."""
     ledger = Ledger()
     kill_at_any_call(disk, chance, 2500, 80)
     with contextlib.suppress(RuntimeError, ProcessLookupError, grpc.aio.AioRpcError):

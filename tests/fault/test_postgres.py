@@ -126,7 +126,7 @@ async def test_a_commit_whose_answer_was_lost_is_stored_once(tmp_path: Path, pro
 @pytest.mark.parametrize("cut", Cut)
 @pytest.mark.parametrize("number", range(ROUNDS))
 async def test_cut_while_messages_are_answered(tmp_path: Path, proxy: PostgresProxy, cut: Cut, number: int) -> None:
-    """Whatever the transaction had, each message counts once, and acknowledged ones are there."""
+    """At any point of a transaction, each message counts once, and acknowledged ones are there."""
     ledger = Ledger()
     async with server_process(tmp_path, storage(proxy.url)) as server, connect(server.address) as client:
         sessions = [await ledger.begin(client) for _ in range(3)]

@@ -67,6 +67,11 @@ def _ended(message: Message, ending: Ending, parts: tuple[Part, ...]) -> Message
     )
 
 
+def _turn_ended(**fields: object) -> Work:
+    over = make_turn(status=TurnStatus.ENDED, ended_at=END, **fields)
+    return Work((PutTurn(over, keeps_settings=True),), _events(TurnEnded(over)))
+
+
 def _finished(message: Message) -> MessageFinished:
     return MessageFinished(msgspec.structs.replace(message, parts=()))
 
@@ -115,21 +120,10 @@ def test_a_turn_sums_its_steps() -> None:
         make_answer("msg_1", "a", usage=Usage(input_tokens=1, output_tokens=2), cost_pico_usd=10),
         make_answer("msg_2", "b", usage=Usage(input_tokens=3, reasoning_tokens=4), cost_pico_usd=5),
     ]
-    turn = make_turn()
+    turn, user = make_turn(), make_message("msg_user", "hi")
     usage = Usage(input_tokens=4, output_tokens=2, reasoning_tokens=4)
-    over = msgspec.structs.replace(
-        turn,
-        status=TurnStatus.ENDED,
-        ended_at=END,
-        finish_reason=FinishReason.STOP,
-        usage=usage,
-        cost_pico_usd=15,
-        steps=2,
-    )
-    user = make_message("msg_user", "hi")
-    assert end_turn(turn, [user, *steps], Ending(FinishReason.STOP), END) == spent_by_turn(turn, END) + Work(
-        (PutTurn(over, keeps_settings=True),), _events(TurnEnded(over))
-    )
+    ended = _turn_ended(finish_reason=FinishReason.STOP, usage=usage, cost_pico_usd=15, steps=2)
+    assert end_turn(turn, [user, *steps], Ending(FinishReason.STOP), END) == spent_by_turn(turn, END) + ended
 
 
 @pytest.mark.parametrize(
@@ -165,16 +159,8 @@ def test_the_end_of_a_turn_closes_what_is_open() -> None:
     settled, settling = close_calls(earlier, END)
     turn = make_turn()
     work = end_turn(turn, [earlier, streaming], ending, END)
-    over = msgspec.structs.replace(
-        turn,
-        status=TurnStatus.ENDED,
-        ended_at=END,
-        finish_reason=FinishReason.INTERRUPTED,
-        failure=ending.failure,
-        steps=2,
-    )
-    spent = spent_by_call(turn, closed, END) + spent_by_turn(turn, END)
-    assert work == settling + closing + spent + Work((PutTurn(over, keeps_settings=True),), _events(TurnEnded(over)))
+    ended = _turn_ended(finish_reason=FinishReason.INTERRUPTED, failure=ending.failure, steps=2)
+    assert work == settling + closing + spent_by_call(turn, closed, END) + spent_by_turn(turn, END) + ended
     assert (closed.status, settled.status) == (MessageStatus.INTERRUPTED, MessageStatus.COMPLETE)
 
 

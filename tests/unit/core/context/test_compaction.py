@@ -203,6 +203,8 @@ def _ids(cut: Cut | None) -> list[str]:
     return [message.message_id for message in cut.covered] if cut is not None else []
 
 
+COVERED = Compaction(through_message_id="a1", message_count=2, tokens_before=1, tokens_after=1)
+SUMMARY = make_message("sum", "so far", compaction=COVERED)
 TALK = [_question("1"), _step("a1", "1"), _question("2"), _step("a2", "2"), _step("b2", "2"), _question("3")]
 
 
@@ -219,20 +221,16 @@ def test_nothing_is_cut_for_little_gain() -> None:
     assert _cut(TALK[-1:], 0) is None
     assert _cut(TALK, 0, summary=251) is None
     assert _ids(_cut(TALK, 0, summary=250)) != []
-    compaction = Compaction(through_message_id="a1", message_count=2, tokens_before=1, tokens_after=1)
-    summary = make_message("sum", "so far", compaction=compaction)
-    assert _cut([summary, _question("3")], 0) is None
-    assert _ids(_cut([summary, *TALK[2:]], 0)) == ["sum", "u2", "a2", "b2"]
+    assert _cut([SUMMARY, _question("3")], 0) is None
+    assert _ids(_cut([SUMMARY, *TALK[2:]], 0)) == ["sum", "u2", "a2", "b2"]
 
 
 def test_one_message_that_no_summary_covers_yet_is_enough() -> None:
     """Between turns and between steps; behind a summary too, which is covered again."""
-    compaction = Compaction(through_message_id="a1", message_count=2, tokens_before=1, tokens_after=1)
-    summary = make_message("sum", "so far", compaction=compaction)
     assert _ids(_cut([_question("1"), _question("3")], 0)) == ["u1"]
-    assert _ids(_cut([summary, _question("2"), _question("3")], 0)) == ["sum", "u2"]
+    assert _ids(_cut([SUMMARY, _question("2"), _question("3")], 0)) == ["sum", "u2"]
     assert _ids(_cut([_question("3"), _step("a3", "3")], 0)) == ["a3"]
-    assert _ids(_cut([summary, _question("3"), _step("a3", "3")], 0)) == ["sum", "a3"]
+    assert _ids(_cut([SUMMARY, _question("3"), _step("a3", "3")], 0)) == ["sum", "a3"]
 
 
 def test_nothing_is_cut_when_even_the_shortest_form_does_not_fit() -> None:

@@ -94,14 +94,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
 }
 """Class to code, reason and the kinds of details beside ErrorInfo."""
 
-BASES = {
-    e.NotFound,
-    e.WrongState,
-    e.PositionUnavailable,
-    e.LimitReached,
-    e.ProviderError,
-    e.StorageError,
-}
+BASES = {e.NotFound, e.WrongState, e.PositionUnavailable, e.LimitReached, e.ProviderError, e.StorageError}
 """Classes for grouping; StorageError and ProviderError are also raised themselves."""
 
 
@@ -310,7 +303,4 @@ def test_an_unforeseen_error_tells_only_its_id() -> None:
     status = internal_status("rpc_1")
     found = _details(status)
     assert (status.code, status.message) == (code_pb2.INTERNAL, "internal error; the server's log has more")
-    assert found == [
-        details.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN),
-        details.RequestInfo(request_id="rpc_1"),
-    ]
+    assert found == [details.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN), details.RequestInfo(request_id="rpc_1")]

@@ -45,11 +45,7 @@ END = {
     "openai_responses": events({"type": "response.completed", "response": {"status": "completed"}}),
     "anthropic": events({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"}),
 }
-PATHS = {
-    "openai_chat": "/v1/chat/completions",
-    "openai_responses": "/v1/responses",
-    "anthropic": "/v1/messages",
-}
+PATHS = {"openai_chat": "/v1/chat/completions", "openai_responses": "/v1/responses", "anthropic": "/v1/messages"}
 
 
 @pytest_asyncio.fixture

@@ -100,10 +100,7 @@ SAME_EVERYWHERE: list[tuple[Message, list[tuple[str, str, int | None]]]] = [
     ),
     (message("tool_result", ToolResult(call_id="c", output="x")), [("replaced", "RESULT_WITHOUT_CALL", 0)]),
     (message("assistant", DONE_CALL, DUPLICATE), [("replaced", "ID_MAPPED", 1)]),
-    (
-        message("assistant", msgspec.structs.replace(DONE_CALL, name="a.b"), Text("x")),
-        [("replaced", "NAME_MAPPED", 0)],
-    ),
+    (message("assistant", msgspec.structs.replace(DONE_CALL, name="a.b"), Text("x")), [("replaced", "NAME_MAPPED", 0)]),
     (
         message("user", File(sha256="bin", size_bytes=2, mime="application/x", filename="f")),
         [("replaced", "FILE_NOT_SHOWN", 0)],

@@ -126,10 +126,7 @@ def test_chat_shows_images_behind_all_results_of_the_step() -> None:
         {"type": "text", "text": "[files of the result of t0]"},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG_BASE64}"}},
         {"type": "text", "text": "[files of the result of t2]"},
-        {
-            "type": "file",
-            "file": {"filename": "f.pdf", "file_data": f"data:application/pdf;base64,{PDF_BASE64}"},
-        },
+        {"type": "file", "file": {"filename": "f.pdf", "file_data": f"data:application/pdf;base64,{PDF_BASE64}"}},
     ]
 
 

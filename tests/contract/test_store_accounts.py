@@ -277,11 +277,7 @@ async def test_usage_is_summed_exactly(opened: OpenedStore) -> None:
     assert row == UsageRow(
         start=DAY[0],
         usage=Usage(
-            input_tokens=1,
-            cache_read_tokens=2,
-            output_tokens=14,
-            reasoning_tokens=5,
-            reported_output_tokens=14,
+            input_tokens=1, cache_read_tokens=2, output_tokens=14, reasoning_tokens=5, reported_output_tokens=14
         ),
         cost_pico_usd=1,
         steps=2,

@@ -11,16 +11,7 @@ from turnwire.domain.conversation.events import ConversationChange, Conversation
 from turnwire.domain.conversation.messages import Branch, MessageStatus, ToolStatus, ToolUse
 from turnwire.domain.errors import MessageNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
-from turnwire.ports.commit import (
-    Commit,
-    HideMessages,
-    NewEvent,
-    PathEnd,
-    PutMessage,
-    Rewound,
-    SelectPath,
-    ShowMessages,
-)
+from turnwire.ports.commit import Commit, HideMessages, NewEvent, PathEnd, PutMessage, Rewound, SelectPath, ShowMessages
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
 from turnwire.storage.sql.tree import select_path

@@ -92,7 +92,7 @@ async def test_a_message_and_its_events_name_the_message_before(opened: OpenedSt
     assert (await opened.store.commit(ending)).previous_message_ids == {"msg_2": "msg_1"}
     told = [stored.event.kind.message for stored in opened.published[1:]]
     assert [(message.message_id, message.previous_message_id) for message in told] == [
-        *(("msg_1", ""), ("msg_2", "msg_1"), ("msg_q", ""), ("msg_3", "msg_2"), ("msg_2", "msg_1")),
+        *(("msg_1", ""), ("msg_2", "msg_1"), ("msg_q", ""), ("msg_3", "msg_2"), ("msg_2", "msg_1"))
     ]
     read = [event.message_finished.message for event in events_in([opened.published[-1].frame])]
     assert [message.previous_message_id for message in read] == ["msg_1"]

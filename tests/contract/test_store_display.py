@@ -10,16 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.fakes.domain_values import (
-    NOW,
-    added,
-    adding,
-    creating,
-    in_order,
-    later,
-    make_answer,
-    make_message,
-)
+from tests.support.fakes.domain_values import NOW, added, adding, creating, in_order, later, make_answer, make_message
 from tests.support.fakes.opened_store import OpenedStore, displays_in, opened_store
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.messages import (

@@ -105,12 +105,7 @@ async def test_what_is_read_to_answer_a_message_is_measured(opened: OpenedStore,
     ]
     for message in messages:
         await opened.store.commit(adding(message))
-    wanted = {
-        "msg_first": 53_000,
-        "msg_question": 750_000,
-        "msg_answer": 9_750_000,
-        "msg_last": 9_000_000,
-    }
+    wanted = {"msg_first": 53_000, "msg_question": 750_000, "msg_answer": 9_750_000, "msg_last": 9_000_000}
     for message_id, size in wanted.items():
         assert size <= await reads.question_bytes("ses_1", message_id) < size + 1_000
     assert await reads.question_bytes("ses_1", "msg_unknown") == 0

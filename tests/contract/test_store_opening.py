@@ -15,13 +15,7 @@ from tests.support.fakes.domain_values import NOW, adding, creating, make_answer
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.events import QueueChanged
 from turnwire.domain.conversation.messages import MessageStatus, ToolUse
-from turnwire.domain.errors import (
-    StorageBusy,
-    StorageCorrupt,
-    StorageError,
-    StorageFull,
-    StorageSchemaTooNew,
-)
+from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull, StorageSchemaTooNew
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn, RecordRequest
 from turnwire.ports.pages import Bounds, Page
@@ -228,8 +222,7 @@ async def test_a_foreign_process_that_holds_the_database_makes_it_busy(tmp_path:
         await opened.store._writing.run(lambda db: db.execute("PRAGMA busy_timeout=20").close())
         with _held_by_another(opened.path):
             answers = await asyncio.gather(
-                *[opened.store.commit(adding(make_message(f"msg_{i}", "a"))) for i in range(3)],
-                return_exceptions=True,
+                *[opened.store.commit(adding(make_message(f"msg_{i}", "a"))) for i in range(3)], return_exceptions=True
             )
             assert [type(answer) for answer in answers] == [StorageBusy] * 3
             assert await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1") == Bounds(0, 1)

@@ -687,8 +687,7 @@ def written(term: str, *, is_prefix: bool) -> str:
     ),
 )
 async def test_a_search_finds_what_a_look_at_every_text_finds(
-    history: list[tuple[str, str, str]],
-    queries: list[tuple[list[tuple[str, bool]], list[tuple[str, bool]]]],
+    history: list[tuple[str, str, str]], queries: list[tuple[list[tuple[str, bool]], list[tuple[str, bool]]]]
 ) -> None:
     """It holds after texts were added, rewritten, hidden, restored and removed, and over restarts, in any script."""
     with tempfile.TemporaryDirectory() as folder:

@@ -24,16 +24,7 @@ from tests.support.fakes.domain_values import (
 from tests.support.fakes.opened_store import events_in, opened_store
 from tests.support.oracles.sound import assert_sound
 from tests.support.servers.moving import MINE, OTHERS, Moving, Outcome, lines, until_clean
-from tests.support.servers.squatter import (
-    ARCHIVES,
-    KINDS,
-    MARK,
-    ROWS,
-    ids_in,
-    opened,
-    prepared,
-    squatting,
-)
+from tests.support.servers.squatter import ARCHIVES, KINDS, MARK, ROWS, ids_in, opened, prepared, squatting
 from turnwire.domain.conversation.events import QueueChanged
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import IdTaken, SessionNotFound

@@ -103,10 +103,7 @@ HEADER = {"alg": "ES256", "kid": "first"}
 WRONG: dict[str, tuple[Callable[[], str], str]] = {
     "expired": (lambda: PROVIDER.token(exp=now(-60)), "an expired JWT"),
     "not yet valid": (lambda: PROVIDER.token(nbf=now(600)), "a JWT that is not valid yet"),
-    "issued in the future": (
-        lambda: PROVIDER.token(iat=now(600)),
-        "a JWT that fails its check",
-    ),
+    "issued in the future": (lambda: PROVIDER.token(iat=now(600)), "a JWT that fails its check"),
     "without an end": (
         lambda: PROVIDER.token(exp=None),
         "a JWT whose parts cannot be read: Object missing required field `exp`",
@@ -115,19 +112,13 @@ WRONG: dict[str, tuple[Callable[[], str], str]] = {
     "another issuer": (lambda: PROVIDER.token(iss="https://evil.example"), "a JWT of another issuer"),
     "another audience": (lambda: PROVIDER.token(aud="mail"), "a JWT for another audience"),
     "other audiences": (lambda: PROVIDER.token(aud=["mail", "turnwire2"]), "a JWT for another audience"),
-    "forged": (
-        lambda: IdentityProvider().token(),
-        "a JWT that fails its check: InvalidSignatureError",
-    ),
+    "forged": (lambda: IdentityProvider().token(), "a JWT that fails its check: InvalidSignatureError"),
     "another key's": (lambda: IdentityProvider("second").token(), "a JWT with an unknown key"),
     "alg none": (
         lambda: assembled({"alg": "none", "kid": "first"}, PROVIDER.claims()) + "AA",
         "a JWT with an algorithm that is not allowed",
     ),
-    "alg none without a signature": (
-        lambda: assembled({"alg": "none"}, PROVIDER.claims()),
-        "not of the form of a JWT",
-    ),
+    "alg none without a signature": (lambda: assembled({"alg": "none"}, PROVIDER.claims()), "not of the form of a JWT"),
     "HS256 with the public key": (hs256_with_the_public_key, "a JWT with an algorithm that is not allowed"),
     "an algorithm of another key": (
         lambda: assembled({"alg": "RS256", "kid": "first"}, PROVIDER.claims(), b"x" * 256),

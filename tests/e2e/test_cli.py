@@ -199,12 +199,7 @@ def test_interrupting_chat_ends_the_answer(tmp_path: Path) -> None:
     with serving(tmp_path) as (_, address):
         command = [*TURNWIRE, "chat", "--target", address, "started\n/sleep 60"]
         with subprocess.Popen(
-            command,
-            env=ENVIRON,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as chat:
             assert chat.stdout and chat.stdout.read(7) == "started"
             chat.send_signal(signal.SIGINT)

@@ -231,11 +231,7 @@ def test_too_many_requests_are_refused(tmp_path: Path, published: str) -> None:
     """Before they reach the server, here after five: of all together, or of one address."""
     few = {published: "{max_tokens: 5, tokens_per_fill: 1, fill_interval: 3600s}"}
     codes = []
-    with (
-        both_listeners(tmp_path) as addresses,
-        envoy(tmp_path, *addresses, few) as proxy,
-        channel(proxy) as connected,
-    ):
+    with both_listeners(tmp_path) as addresses, envoy(tmp_path, *addresses, few) as proxy, channel(proxy) as connected:
         for _ in range(7):
             try:
                 ServerServiceStub(connected).GetServerInfo(GetServerInfoRequest(), timeout=200)

@@ -39,13 +39,7 @@ async def _hold() -> None:
 class Listener:
     """Serves the console with TLS on a thread with a loop of its own; a context manager."""
 
-    def __init__(
-        self,
-        folder: Path,
-        make_loop: Callable[[], asyncio.AbstractEventLoop],
-        *,
-        is_busy: bool,
-    ) -> None:
+    def __init__(self, folder: Path, make_loop: Callable[[], asyncio.AbstractEventLoop], *, is_busy: bool) -> None:
         """Takes where files may be written, and whether something else holds the loop all the time."""
         files = AUTHORITY.issue("", "localhost").write(folder, "web")
         self._server = WebServer(WebSettings(1024, 2 * CONNECTIONS), WebCertificates(*files))

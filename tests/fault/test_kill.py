@@ -6,15 +6,7 @@ import grpc
 import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_INTERRUPTED, MESSAGE_STATUS_INTERRUPTED
-from tests.support.clients.conversation import (
-    answer_to,
-    ask,
-    messages_of,
-    session_of,
-    turn_ended,
-    watching,
-    words_of,
-)
+from tests.support.clients.conversation import answer_to, ask, messages_of, session_of, turn_ended, watching, words_of
 from tests.support.oracles.fold import SessionFold
 from tests.support.servers.process import server_process
 from tests.support.servers.running import connect

@@ -24,13 +24,7 @@ from tests.support.clients.conversation import messages_of, new_session, talk, w
 from tests.support.cluster import network as networks
 from tests.support.cluster.databases import Pair
 from tests.support.cluster.faults import FAULTS, Fault
-from tests.support.cluster.guarantees import (
-    AcknowledgedOnce,
-    History,
-    OneOwner,
-    check_acknowledged_once,
-    check_owner,
-)
+from tests.support.cluster.guarantees import AcknowledgedOnce, History, OneOwner, check_acknowledged_once, check_owner
 from tests.support.cluster.network import Network
 from tests.support.cluster.nodes import Nodes
 from tests.support.cluster.traffic import Session, Traffic

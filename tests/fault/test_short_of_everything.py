@@ -21,10 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs limits of
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "seconds",
-    [2.0, pytest.param(35.0, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("seconds", [2.0, pytest.param(35.0, marks=pytest.mark.slow)])
 async def test_a_server_that_stood_goes_on(tmp_path: Path, seconds: float) -> None:
     """SIGSTOP and SIGCONT in the middle of an answer: nothing is lost, doubled or ended by it."""
     # not forked: a signal to a forked process comes a moment later

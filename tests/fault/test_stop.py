@@ -22,10 +22,7 @@ def _lines(server: ServerProcess) -> dict[str, dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("question", "ended", "left"),
-    [
-        (ask("/tool look {}", tools=[tool("look")]), 0, 1),
-        (ask("/rate 50\n/words 100000"), 1, 0),
-    ],
+    [(ask("/tool look {}", tools=[tool("look")]), 0, 1), (ask("/rate 50\n/words 100000"), 1, 0)],
     ids=["waits for a tool", "in the middle of an answer"],
 )
 async def test_a_stop_says_what_ran_and_what_it_leaves(

@@ -3,10 +3,12 @@
 import asyncio
 import math
 import struct
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.errors import InvalidRequest, SearchTooCostly, TooManySearches
@@ -89,40 +91,32 @@ class Searches:
             raise TooManySearches.of("MAX_OF_TENANT", MAX_OF_TENANT, _TOO_MANY)
         if self._open.total() >= MAX_WAITING:
             raise TooManySearches.of("MAX_WAITING", MAX_WAITING, _TOO_MANY)
-        one = _Search(tenant, search, place, size, self._max_seconds)
+        is_over = threading.Event()  # set on the loop, read on the thread
         self._open[tenant] += 1
-        task = asyncio.create_task(self._connection.run(one.run), name="search")
+        wanted = partial(find, tenant=tenant, search=search, place=place, size=size)
+        task = asyncio.create_task(self._connection.run(self._run, wanted, is_over), name="search")
         task.add_done_callback(lambda _: self._finish(tenant))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            one.is_wanted = False
+            is_over.set()
             task.add_done_callback(retrieve)
             raise
+
+    def _run(self, db: Database, wanted: Callable[[Database], SearchPage], is_over: threading.Event) -> SearchPage:
+        """Runs on the connection's thread."""
+        try:
+            if is_over.is_set():
+                raise Interrupted
+            with db.limited(is_over.is_set, self._max_seconds):
+                return wanted(db)
+        except Interrupted:
+            raise SearchTooCostly(self._max_seconds) from None
 
     def _finish(self, tenant: str) -> None:
         self._open[tenant] -= 1
         if not self._open[tenant]:
             del self._open[tenant]
-
-
-class _Search:
-    """One search, from its call on. `is_wanted` is set on the loop and read on the thread."""
-
-    def __init__(self, tenant: str, search: Search, place: bytes, size: int, max_seconds: float) -> None:
-        self._what = (tenant, search, place, size)
-        self._max_seconds = max_seconds
-        self.is_wanted = True
-
-    def run(self, db: Database) -> SearchPage:
-        """Runs on the connection's thread."""
-        try:
-            if not self.is_wanted:
-                raise Interrupted
-            with db.limited(lambda: not self.is_wanted, self._max_seconds):
-                return find(db, *self._what)
-        except Interrupted:
-            raise SearchTooCostly(self._max_seconds) from None
 
 
 def find(db: Database, tenant: str, search: Search, place: bytes, size: int) -> SearchPage:

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -270,6 +271,20 @@ async def test_the_first_version_of_a_reply_to_a_permission_works(opencode: Open
         await listener.idle(session)
     error = await opencode.call("POST", f"/permission/{asked['id']}/reply", {"reply": "once"}, status=404)
     assert error["name"] == "NotFoundError"
+
+
+@pytest.mark.parametrize("own", [5, {"model": "x"}, {"model": {"a": 1}}, {"parts": [5]}, {"agent": {}}])
+async def test_what_another_client_keeps_under_the_same_key_breaks_nothing(
+    opencode: OpenCode, turnwire: Client, own: Any
+) -> None:
+    """Neither a list of messages nor a stream that has them: it counts as none."""
+    metadata_json = json.dumps({"opencode": own})
+    async with opencode.listening() as listener:
+        parts = [MessagePart(text=TextPart(text="Hello"))]
+        sent = await turnwire.messages.SendMessage(SendMessageRequest(parts=parts, metadata_json=metadata_json))
+        await listener.idle(sent.session_id)
+    question, _ = await opencode.messages(sent.session_id)
+    assert question["info"]["model"] == {"providerID": "offline", "modelID": "echo"}
 
 
 async def test_a_tool_asks_a_person(opencode: OpenCode) -> None:

@@ -10,6 +10,11 @@ import pydantic
 import pytest
 from openai.types.responses import Response
 
+from opencode.message.message_pb2 import SendMessageRequest
+from opencode.session.session_pb2 import CreateSessionRequest, SessionSettings
+from tests.support.servers.running import connect
+from turnwire_adapters.responses.ids import conversation_id, response_id
+
 MODEL = "offline/echo"
 ROLL = {
     "type": "function",
@@ -403,3 +408,22 @@ async def test_a_response_is_not_there_before_its_outputs(base: str, client: ope
     output = {"type": "function_call_output", "call_id": asked.output[0].call_id, "output": "4"}
     answered = await client.responses.create(model=MODEL, input=[output], previous_response_id=asked.id)  # type: ignore[list-item]
     assert (answered.id, answered.output_text) == (later, "Done.")
+
+
+@pytest.mark.parametrize(
+    "facts", [5, {"metadata": 5}, {"mcp_servers": 5, "user": {}}, {"created_at": "x", "segment": []}]
+)
+async def test_what_another_client_keeps_under_the_same_key_breaks_nothing(
+    with_tools: str, client: openai.AsyncOpenAI, facts: Any
+) -> None:
+    """It counts as none: the response and the conversation have the form of the API."""
+    metadata_json = json.dumps({"openai": facts})
+    async with connect(with_tools) as turnwire:
+        settings = SessionSettings(metadata_json=metadata_json)
+        session = await turnwire.sessions.CreateSession(CreateSessionRequest(settings=settings))
+        send = SendMessageRequest(session_id=session.id, metadata_json=metadata_json)
+        send.parts.add().text.text = "Hello"
+        sent = await turnwire.messages.SendMessage(send)
+    response = await client.responses.retrieve(response_id(session.id, sent.turn_id, 0))
+    assert (response.metadata, response.user) == ({}, None)
+    assert (await client.conversations.retrieve(conversation_id(session.id))).metadata == {}

@@ -87,13 +87,13 @@ class Question:
 def question_of(message: SessionMessage) -> Question:
     """Returns what is known of a user message besides its content."""
     own = parsed(message.metadata_json).get(OWN)
-    own = own if isinstance(own, dict) else {}
-    parts = own.get("parts")
+    own = own if isinstance(own, dict) else {}  # another client may have left anything under the key
+    agent, model, parts = (own.get(name) for name in ("agent", "model", "parts"))
     return Question(
         message_id_of(message),
-        own.get("agent") or "",
-        own.get("model") or {},
-        tuple(parts) if isinstance(parts, list) else (),
+        agent if isinstance(agent, str) else "",
+        model if isinstance(model, dict) and all(isinstance(one, str) for one in model.values()) else {},
+        tuple(one if isinstance(one, dict) else {} for one in parts) if isinstance(parts, list) else (),
     )
 
 

@@ -31,6 +31,15 @@ from turnwire_adapters.responses.items import Item
 from turnwire_adapters.responses.requests import SERVERS, STRICT
 
 FACTS_KEY = "openai"
+_FACTS: dict[str, type] = {
+    **dict.fromkeys(("user", "safety_identifier", "prompt_cache_key", "service_tier", "truncation"), str),
+    **dict.fromkeys(("previous_response_id", "reasoning_summary", "request"), str),
+    **dict.fromkeys(("background", "conversation", "store"), bool),
+    **dict.fromkeys(("max_tool_calls", "segment"), int),
+    **dict.fromkeys((SERVERS, STRICT), list),
+    "metadata": dict,
+}
+"""Facts of requests by their names, with their types."""
 """Under which a request's own facts are in `metadata_json` of what it stored."""
 
 _INCOMPLETE = {
@@ -109,12 +118,13 @@ class Outcome:
 
 
 def facts_of(metadata_json: str) -> dict[str, Any]:
-    """Returns the facts that a request left with what it stored; {} for what another client stored."""
+    """Returns the facts that a request left with what it stored, without what another client left under their key."""
     try:
         facts = json.loads(metadata_json or "{}").get(FACTS_KEY)
     except (ValueError, AttributeError):
         return {}
-    return facts if isinstance(facts, dict) else {}
+    known = facts.items() if isinstance(facts, dict) else ()
+    return {name: value for name, value in known if type(value) is _FACTS.get(name)}
 
 
 def response_object(named: ResponseId, turn: Turn, facts: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:

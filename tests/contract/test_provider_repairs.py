@@ -23,7 +23,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
+from turnwire.domain.conversation.turns import GenerationOptions, ToolChoice, ToolChoiceMode, ToolDefinition
 from turnwire.ports.provider import PreparedRequest
 from turnwire.providers.anthropic.request import AnthropicWriter
 from turnwire.providers.offline.request import OfflineWriter
@@ -312,6 +312,16 @@ def test_options_that_are_not_taken(prepare: Prepare, model_id: str, explained: 
     assert prepared.repairs[0].reason == "HOST_MESSAGE"
     assert [repair.explanation for repair in prepared.repairs[1:]] == explained
     assert all(repair.reason == "OPTION_NOT_TAKEN" and not repair.message_id for repair in prepared.repairs[1:])
+
+
+def test_a_forced_call_is_not_combined_with_reasoning() -> None:
+    """Anthropic refuses both together; a choice that forces none stays."""
+    for mode, kept in ((ToolChoiceMode.REQUIRED, None), (ToolChoiceMode.AUTO, {"type": "auto"})):
+        options = GenerationOptions(reasoning_effort="low", tool_choice=ToolChoice(mode))
+        tools = (ToolDefinition("f", "", "{}"),)
+        prepared = ANTHROPIC(HELLO, options=options, model_id="claude-opus-4-8", tools=tools)
+        assert body_of(prepared).get("tool_choice") == kept
+        assert told(prepared) == ([] if kept else [("dropped", "OPTION_NOT_TAKEN", None)])
 
 
 def test_an_effort_that_nobody_knows() -> None:

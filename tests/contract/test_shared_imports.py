@@ -42,6 +42,7 @@ class Cluster:
         self.owner: Callable[[int], str | None] = lambda shard: "ab"[shard % 2]
         self.shares = Counter[str]()
         self.after_report: Callable[[str], None] = lambda _: None
+        self.when_looking: Callable[[], None] = lambda: None
         formats = Formats({OWN: ArchiveFormat(LinesReader(2**22), None)})
         self.servers = {}
         for name in "ab":
@@ -82,6 +83,7 @@ class OneServer:
 
     async def changed(self, _seconds: float) -> None:
         """Looks again at once."""
+        self.cluster.when_looking()
         await asyncio.sleep(0.005)
 
     async def share(self, address: str, principal: Principal, request: bytes) -> AsyncGenerator[bytes]:
@@ -175,6 +177,25 @@ async def test_what_a_lost_server_has_left_is_brought_by_the_next_owner(cluster:
     assert {one.session_id for one in done.sessions} == set(IDS)
     assert (done.last.session_count, done.last.problem_count, done.last.incomplete_count) == (COUNT, 0, 0)
     assert await cluster.here.archive() == archive()
+
+
+async def test_what_a_lost_server_has_left_waits_for_the_next_owner(cluster: Cluster) -> None:
+    """Also right after a round that has brought something."""
+    owner = cluster.owner
+    this = owner(shard_of(MINE.tenant))
+
+    def lose(_address: str) -> None:
+        cluster.owner = lambda shard: this if owner(shard) == this else None
+        raise ServerLost
+
+    def take() -> None:
+        cluster.owner = lambda _: this
+
+    cluster.after_report, cluster.when_looking = lose, take
+    with cluster.as_server(MINE):
+        done = await cluster.here.bring(archive())
+    assert {one.session_id for one in done.sessions} == set(IDS)
+    assert (done.last.session_count, done.last.problem_count, done.last.incomplete_count) == (COUNT, 0, 0)
 
 
 @pytest.mark.slow

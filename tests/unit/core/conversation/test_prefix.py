@@ -150,6 +150,14 @@ def test_what_decides_the_wire_form_is_in_the_digest(other: Message) -> None:
     assert _prefix([other]) != _prefix([ANSWER])
 
 
+def test_another_file_is_in_the_digest() -> None:
+    """Also one of the same name and size."""
+    file, other = (
+        make_message("m", parts=(make_part(0, one),)) for one in (FILE, msgspec.structs.replace(FILE, sha256="cd"))
+    )
+    assert _prefix([file]) != _prefix([other])
+
+
 def test_nothing_changes_from_turn_to_turn() -> None:
     """A conversation that only grows never breaks its prefix; the digest counts all that was sent."""
     history = _turns(4)

@@ -82,6 +82,20 @@ def test_response_that_begins_again_and_breaks() -> None:
     assert items == []
 
 
+def test_the_next_part_of_reasoning_ends_the_one_before() -> None:
+    """The last one ends with its item, whose state it has."""
+    summary = [{"type": "summary_text", "text": text} for text in "ab"]
+    deltas = [
+        {"type": "response.reasoning_summary_text.delta", "output_index": 0, "summary_index": at, "delta": text}
+        for at, text in enumerate("ab")
+    ]
+    done = {"type": "response.output_item.done", "output_index": 0, "item": {"type": "reasoning", "summary": summary}}
+    items = read(ResponsesReader({}, "m"), *deltas, done)
+    assert items[:-1] == [ReasoningDelta(0, "a"), PartEnded(0), ReasoningDelta(1, "b")]
+    assert isinstance(items[-1], PartEnded)
+    assert items[-1].key == 1
+
+
 def test_items_without_output_index() -> None:
     """Items that are not numbered are told apart by their id."""
     added = [

@@ -44,6 +44,7 @@ from turnwire.ports.commit import (
     PutTurn,
     RemoveMessage,
     RequireQuota,
+    SessionState,
 )
 from turnwire.ports.pages import Page
 from turnwire.storage.sql import usage as reading
@@ -262,6 +263,21 @@ async def test_sessions_are_counted_where_they_are_created(opened: OpenedStore) 
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(renamed, RequireQuota(1, 1 << 30))))
     less = (RemoveMessage("msg_1"), RequireQuota(1, 1))
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=less))
+
+
+async def test_an_import_is_refused_before_it_is_published(opened: OpenedStore) -> None:
+    """All that is stored of it counts, as it will once it is published."""
+    room = _stored(opened) + 3_000
+    part = Commit(session_id="ses_9", state=SessionState.IMPORTING, at=NOW)
+
+    def append(*changes: Change, text: str = "") -> "asyncio.Future[Committed]":
+        message = PutMessage(make_message(f"msg_{len(text)}", text, session_id="ses_9"))
+        return opened.store.commit(msgspec.structs.replace(part, changes=(*changes, message, RequireQuota(0, room))))
+
+    await append(PutSession(make_session("ses_9")), text="x" * 1_000)
+    with pytest.raises(QuotaExceeded):
+        await append(text="x" * 2_000)
+    await append(text="x" * 10)
 
 
 async def test_usage_is_summed_exactly(opened: OpenedStore) -> None:

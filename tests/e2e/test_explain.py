@@ -22,6 +22,7 @@ from tests.support.clients.conversation import (
     tool,
     turn_ended,
 )
+from tests.support.clients.uploads import uploaded
 from tests.support.models.scripts import API_OF_PATH, APIS, Say, answer
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
@@ -121,3 +122,15 @@ async def test_pictures_are_for_models_that_can_see_them(tmp_path: Path) -> None
                     shown
                 ] * 2
                 assert ("FILE_NOT_SHOWN" in [repair.reason for repair in explained.repairs]) != shown
+
+
+@pytest.mark.slow
+async def test_an_upload_is_explained_with_its_bytes(tmp_path: Path) -> None:
+    """It stays for the message that names it."""
+    toml = "[providers.mine]\nkind = 'openai_chat'\nbase_url = 'http://127.0.0.1:1'\n"
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        session_id = (await client.sessions.CreateSession()).id
+        upload = await uploaded(client, b"hello", mime="text/plain", filename="a.txt")
+        for _ in range(2):
+            request = explain(session_id, [file(upload_id=upload.upload_id)], model=model_name("m", "mine"))
+            assert "hello" in (await client.messages.ExplainContext(request)).request_json

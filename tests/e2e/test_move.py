@@ -204,6 +204,17 @@ async def test_clients_go_on_where_they_were(tmp_path: Path, postgres_url: str) 
     assert_sound(path)
 
 
+@pytest.mark.slow
+def test_progress_counts_each_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is copied and read back; the last number is that of all."""
+    monkeypatch.setattr(moving, "BATCH_ROWS", 2)
+    told = list[tuple[int, int]]()
+    moved = move(str(make_database(tmp_path / "a.db")), str(tmp_path / "b.db"), lambda *progress: told.append(progress))
+    rows = 2 * sum(moved.rows.values())
+    assert told == sorted(told)
+    assert (told[-1], {total for _, total in told}) == ((rows, rows), {rows})
+
+
 KILLED = """
 import os, signal, sys
 from turnwire.storage.moving import move

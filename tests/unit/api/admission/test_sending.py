@@ -140,6 +140,25 @@ async def test_what_waits_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (places.waiting_bytes, places.bytes, len(places._sharers)) == (0, 0, 0)
 
 
+async def test_some_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much as a third of the budget, unless a test says otherwise."""
+    monkeypatch.undo()
+    places = Sending(90)
+    held = places.reserve(90, of("a"), never)
+
+    async def stream(size: int) -> None:
+        async with places.place(size, of("one"), never):
+            pass
+
+    tasks = [asyncio.create_task(stream(15)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert places.waiting_bytes == 30
+    with pytest.raises(TooManyCalls):
+        await stream(1)
+    places.release(held)
+    await asyncio.gather(*tasks)
+
+
 async def test_a_tenant_leaves_half_for_others() -> None:
     """Where there are several: one alone has all."""
     places = Sending(90)

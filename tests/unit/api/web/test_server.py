@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -82,6 +83,18 @@ async def test_a_listener_that_never_started_gives_its_address_back() -> None:
     await server.stop(timedelta())
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_an_address_is_free_at_once_after_a_listener_before() -> None:
+    """Although connections that it closed are still remembered: a server starts again at once."""
+    with socket.create_server(("127.0.0.1", 0)) as before:
+        port = before.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            before.accept()[0].close()
+            assert client.recv(1) == b""
+    server = WebServer(WebSettings(1024, 20))
+    assert server.bind("127.0.0.1", port) == f"http://127.0.0.1:{port}"
+    await server.stop(timedelta())
 
 
 BROKEN = b"transfer-encoding: chunked\r\n\r\n"

@@ -6,8 +6,8 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from turnwire.domain.errors import StorageBusy, StorageError
-from turnwire.storage.postgres.connection import PostgresDatabase, opened, translated
+from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
+from turnwire.storage.postgres.connection import PostgresDatabase, opened, translate, translated
 from turnwire.storage.sql.words import ADD_WORDS
 
 
@@ -24,6 +24,24 @@ def test_marks_stand_for_parameters_outside_of_texts_alone() -> None:
     assert (
         translated("SELECT '?%' WHERE a = ? AND b LIKE ? || '%'") == "SELECT '?%%' WHERE a = %s AND b LIKE %s || '%%'"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("53100", StorageFull),
+        ("55P03", StorageBusy),
+        ("XX001", StorageCorrupt),
+        ("XX002", StorageCorrupt),
+        ("57P01", StorageBusy),
+        ("23505", StorageError),
+    ],
+)
+def test_a_failure_is_told_by_its_code(code: str, expected: type[StorageError]) -> None:
+    """Its text, which may quote values, is not."""
+    told = translate(psycopg.errors.lookup(code)("a secret"))
+    assert type(told) is expected
+    assert "secret" not in str(told)
 
 
 def test_values_come_back_as_they_were(db: PostgresDatabase) -> None:

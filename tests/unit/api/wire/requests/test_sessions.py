@@ -10,6 +10,7 @@ from opencode.turn.turn_pb2 import GenerationOptions
 from tests.support.fakes.domain_values import violations_of
 from turnwire.api.wire.requests.sessions import create_session_request, update_session_request
 from turnwire.domain.conversation import sessions
+from turnwire.domain.conversation.limits import MAX_SESSION_TOOLS_BYTES
 
 
 def _update(settings: SessionSettings, *paths: str) -> UpdateSessionRequest:
@@ -69,3 +70,14 @@ def test_a_new_session_takes_the_title_of_either_place() -> None:
     assert create_session_request(both).settings == sessions.SessionSettings(title="t", agent="a")
     differing = CreateSessionRequest(title="t", settings=SessionSettings(title="u"))
     assert violations_of(create_session_request, differing) == [("settings.title", "INVALID")]
+
+
+def test_tools_of_a_session_have_a_size() -> None:
+    """The largest passes."""
+    tools = [ToolDefinition(name=name, description="x" * 44_000) for name in "abcdef"]
+    tools[-1].description = tools[-1].description[: MAX_SESSION_TOOLS_BYTES - sum(one.ByteSize() for one in tools)]
+    request = _update(SessionSettings(tools=tools), "tools")
+    assert sum(one.ByteSize() for one in request.settings.tools) == MAX_SESSION_TOOLS_BYTES
+    assert update_session_request(request)
+    request.settings.tools[0].description += "x"
+    assert violations_of(update_session_request, request) == [("settings.tools", "TOO_LONG")]

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,6 +48,7 @@ from turnwire.domain.errors import (
     InvalidRequest,
     NothingToRestore,
     RequestIdReused,
+    SessionNotFound,
     StorageError,
     UploadNotFound,
 )
@@ -454,6 +456,18 @@ async def test_an_export_that_has_no_room_is_a_clean_error(tmp_path: Path, monke
         settings.spool_folder.mkdir()
         assert b"ses_1" in await here.archive()
         assert list(settings.spool_folder.iterdir()) == []
+
+
+async def test_an_export_leaves_no_session_in_memory(tmp_path: Path) -> None:
+    """Another node may own it, and what it changes is read from the database."""
+    async with moving(tmp_path) as here:
+        session = make_session("ses_1", tenant="mine")
+        await here.store.commit(Commit(tenant="mine", session_id="ses_1", at=NOW, changes=(PutSession(session),)))
+        assert b"ses_1" in await here.archive(MINE, "ses_1")
+        with closing(sqlite3.connect(here.path)) as database, database:
+            database.execute("UPDATE sessions SET tenant = 'others'")
+        with pytest.raises(SessionNotFound):
+            await here.store.of("mine").cached_session("ses_1")
 
 
 async def test_wrong_requests_are_refused(tmp_path: Path) -> None:

@@ -32,7 +32,12 @@ class NodeSessions:
 
     async def recover(self, shards: frozenset[int]) -> None:
         """Continues or ends the turns that an earlier owner left."""
-        await self._turns.recover(lambda session_id: shard_of(session_id) in shards)
+
+        def is_taken(session_id: str) -> bool:
+            return shard_of(session_id) in shards
+
+        self._forget_cached(is_taken)  # read here for a call of any node, and changed by its owner since
+        await self._turns.recover(is_taken)
 
     async def leave(self, shards: frozenset[int]) -> None:
         """Stops what runs, ends the watches, and drops what is in memory."""

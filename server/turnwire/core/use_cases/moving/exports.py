@@ -74,7 +74,7 @@ class Exports:
         writer = self._formats.writer(request.format)(request.include_files)
         store = self._environment.store.of(principal.tenant)
         for session_id in request.session_ids:
-            await store.cached_session(session_id)
+            await store.session(session_id)  # of any node, so memory may not have it as it is
         pieces = _Pieces(request.offset, request.prefix_sha256)
         with self._one_more(principal.tenant):
             session_ids = request.session_ids or await store.session_ids()

@@ -19,6 +19,7 @@ from grpc_status import rpc_status
 from turnwire.api.admission.responses import Answer
 from turnwire.api.gate import CallFailed, StreamingMethod, UnaryMethod
 from turnwire.api.grpc.handlers import end_with, to_bytes
+from turnwire.api.grpc.unix_socket import SocketAccess, socket_access
 from turnwire.api.registry import Service
 from turnwire.api.services import STREAM_OPEN
 from turnwire.api.wire.status import internal_status, status_of
@@ -178,11 +179,12 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def bind(self, listen: str) -> str:
         """Takes an address, and returns it with the actual port. Raises OSError: it is taken."""
         try:
-            port = (
-                self._server.add_insecure_port(listen)
-                if self._credentials is None
-                else self._server.add_secure_port(listen, self._credentials)
-            )
+            with socket_access(listen, SocketAccess()):  # who reaches it acts for any tenant
+                port = (
+                    self._server.add_insecure_port(listen)
+                    if self._credentials is None
+                    else self._server.add_secure_port(listen, self._credentials)
+                )
         except RuntimeError as error:
             problem = "the address is in use or not an address of this machine"
             raise OSError(f"cluster.listen: cannot listen on {listen}: {problem}") from error

@@ -1,6 +1,8 @@
 """Calls between two nodes, over real connections."""
 
 import asyncio
+import os
+import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,6 +112,18 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     yield made
     await made.peers.aclose()
     await made.server.stop(0)
+
+
+async def test_a_socket_is_the_servers_own(tmp_path: Path) -> None:
+    """Whatever the umask lets others do: a caller of this listener acts for any tenant."""
+    server, before = PeerServer(None), os.umask(0)
+    try:
+        server.bind(f"unix:{tmp_path}/peer")
+        assert stat.S_IMODE((tmp_path / "peer").lstat().st_mode) == 0o600
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
+    await server.stop(0)
 
 
 async def test_the_owner_carries_a_call_out_for_its_principal(pair: Pair) -> None:

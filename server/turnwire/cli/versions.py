@@ -11,6 +11,7 @@ from turnwire.storage.sqlite.schema import MIGRATIONS
 PACKAGES = (
     "grpcio",
     "protobuf",
+    "aiosqlite",
     "openai",
     "anthropic",
     "prometheus-client",

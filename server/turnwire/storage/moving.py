@@ -242,7 +242,7 @@ def _tokens(end: _End, place: str) -> Iterator[Database]:
         with _named(end):
             yield end.db
         return
-    with closing(opened_tokens(Path(place))) as db:
+    with closing(opened_tokens(Path(place), create=True)) as db:
         try:
             with db.transaction():
                 yield db

@@ -20,7 +20,7 @@ async def open_tokens(place: str, *, create: bool = True) -> SqlTokens:
         return await TokenFile.open(Path(place), create=create)
     from turnwire.storage.postgres.tokens import PostgresTokens  # noqa: PLC0415 - an extra
 
-    return await PostgresTokens.open(place, create=create)
+    return SqlTokens(await PostgresTokens.open(place, create=create))
 
 
 def is_address(name: str) -> bool:

@@ -1,15 +1,17 @@
 """Turnwire's own tokens in a database of PostgreSQL, whose servers and commands all use the same table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from turnwire.domain.errors import StorageError
 from turnwire.storage.postgres.connection import WAITING_OF_NODES, PostgresDatabase, opened
 from turnwire.storage.postgres.schema import TOKENS_VERSION, migrate, schema_version
+from turnwire.storage.rows import Row
 from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sql.database import Database
-from turnwire.storage.sql.tokens import SqlTokens
+
+_NOTE_USE = "UPDATE tokens SET last_used_at_ms = ? WHERE token_id = ? AND coalesce(last_used_at_ms, 0) < ?"
 
 T = TypeVar("T")
 
@@ -20,11 +22,15 @@ class _TokenConnection(PostgresDatabase):
     waiting = WAITING_OF_NODES
 
 
-class PostgresTokens(SqlTokens):
-    """The tokens of a database. A connection that was lost is made again at the next use."""
+class PostgresTokens:
+    """Implements `TokenTable` in a database; see there. A connection that was lost is made again at the next use."""
+
+    def __init__(self, connection: Connection[PostgresDatabase]) -> None:
+        """Use `open`."""
+        self._connection = connection
 
     @classmethod
-    async def open(cls, url: str, *, create: bool = True) -> Self:
+    async def open(cls, url: str, *, create: bool = True) -> "PostgresTokens":
         """Connects.
 
         Args:
@@ -43,12 +49,34 @@ class PostgresTokens(SqlTokens):
             raise
         return cls(connection)
 
+    async def rows(self, statement: str) -> Sequence[Row]:
+        """Returns the rows that a statement finds."""
+        return await self._run(lambda db: db.rows(statement))
+
+    async def change(self, statement: str, parameters: Row) -> int:
+        """Carries out a statement."""
+        return await self._run(lambda db: db.run(statement, parameters))
+
+    async def note_uses(self, uses: Mapping[str, int]) -> None:
+        """Stores times of last use."""
+        # in one order, so that two servers that do the same do not wait for each other
+        times = [(when, token_id, when) for token_id, when in sorted(uses.items())]
+
+        def note(db: Database) -> None:
+            with db.transaction():
+                db.run_many(_NOTE_USE, times)
+
+        await self._run(note)
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._connection.close()
+
     async def _run(self, function: Callable[[Database], T]) -> T:
-        return await super()._run(partial(_with_connection, function))
+        return await self._connection.run(partial(_with_connection, function))
 
 
-def _with_connection(function: Callable[[Database], T], db: Database) -> T:
-    assert isinstance(db, PostgresDatabase)
+def _with_connection(function: Callable[[Database], T], db: PostgresDatabase) -> T:
     if db.connection.closed:
         db.renew()
     return function(db)

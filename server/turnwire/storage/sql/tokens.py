@@ -1,15 +1,14 @@
 """Turnwire's own tokens in a table of either engine."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol
 
 from turnwire.domain.errors import StorageCorrupt
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.identity.token_book import TokenRecord
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.changes import upsert
-from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sql.database import Database
 
 _COLUMNS = "token_id, token_hash, tenant, subject, role, created_at_ms, expires_at_ms, last_used_at_ms, revoked_at_ms"
@@ -22,11 +21,27 @@ _REVOKE = "UPDATE tokens SET revoked_at_ms = coalesce(revoked_at_ms, ?) WHERE to
 
 _PUT = upsert("tokens", _COLUMNS, "token_id")
 
-_NOTE_USE = "UPDATE tokens SET last_used_at_ms = ? WHERE token_id = ? AND coalesce(last_used_at_ms, 0) < ?"
-
 _COUNT = "SELECT count(*), count(revoked_at_ms) FROM tokens"
 
-T = TypeVar("T")
+
+class TokenTable(Protocol):
+    """A connection of either engine to the table. All methods raise StorageError."""
+
+    async def rows(self, statement: str) -> Sequence[Row]:
+        """Returns the rows that a statement finds."""
+        ...
+
+    async def change(self, statement: str, parameters: Row) -> int:
+        """Carries out a statement in a transaction of its own. Returns how many rows it changed."""
+        ...
+
+    async def note_uses(self, uses: Mapping[str, int]) -> None:
+        """Stores times of last use in milliseconds, by the ids of tokens, unless a later one is stored."""
+        ...
+
+    async def close(self) -> None:
+        """Closes the connection. Idempotent."""
+        ...
 
 
 class SqlTokens:
@@ -35,25 +50,25 @@ class SqlTokens:
     One task at a time may use it; who is cancelled may leave a change stored.
     """
 
-    def __init__(self, connection: Connection[Database]) -> None:
-        """Takes the connection to the table, which `aclose` closes."""
-        self._connection = connection
+    def __init__(self, table: TokenTable) -> None:
+        """Takes the table, which `aclose` closes."""
+        self._table = table
         self._known: tuple[int, int] | None = None
         """Number of tokens that `all` has read, and of revoked ones among them. Both only grow, so others mean a
         change. None before the first `all` and after a failure."""
 
     async def add(self, record: TokenRecord) -> None:
         """Stores a new token."""
-        await self._run(lambda db: db.run(_ADD, _row(record)))
+        await self._table.change(_ADD, _row(record))
 
     async def revoke(self, token_id: str, when: datetime) -> bool:
         """Marks a token as revoked."""
-        return await self._run(lambda db: db.run(_REVOKE, (_ms(when), token_id))) > 0
+        return await self._table.change(_REVOKE, (_ms(when), token_id)) > 0
 
     async def all(self) -> tuple[TokenRecord, ...]:
         """Returns every token."""
         self._known = None
-        rows = await self._run(token_rows)
+        rows = await self._table.rows(_ALL)
         try:
             records = tuple(map(_record, rows))
         except (ValueError, OverflowError) as error:
@@ -64,28 +79,18 @@ class SqlTokens:
     async def changed(self) -> bool:
         """Returns whether others have changed the tokens since `all`."""
         known, self._known = self._known, None  # while this fails, there may be another database
-        [found] = await self._run(lambda db: db.rows(_COUNT))
+        [found] = await self._table.rows(_COUNT)
         self._known = known
         return found != known
 
     async def note_uses(self, uses: Mapping[str, datetime]) -> None:
         """Stores times of last use."""
-        # in one order, so that two servers that do the same do not wait for each other
-        times = [(_ms(when), token_id, _ms(when)) for token_id, when in sorted(uses.items())]
-
-        def note(db: Database) -> None:
-            with db.transaction():
-                db.run_many(_NOTE_USE, times)
-
-        if times:
-            await self._run(note)
+        if uses:
+            await self._table.note_uses({token_id: _ms(when) for token_id, when in uses.items()})
 
     async def aclose(self) -> None:
         """Closes the connection."""
-        await self._connection.close()
-
-    async def _run(self, function: Callable[[Database], T]) -> T:
-        return await self._connection.run(function)
+        await self._table.close()
 
 
 def token_rows(db: Database) -> list[Row]:

@@ -5,7 +5,7 @@ import fcntl
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from turnwire.domain.errors import StorageBusy, StorageError
@@ -32,21 +32,12 @@ def opened(path: Path, *, read_only: bool) -> SqliteDatabase:
     Raises:
         StorageError: the file cannot be opened or is not a database.
     """
-    return connected(path, "the database", lambda db: _configure(db, read_only))
-
-
-def connected(path: Path, name: str, prepare: Callable[[SqliteDatabase], None]) -> SqliteDatabase:
-    """Opens a file in autocommit mode, and prepares the connection.
-
-    Raises:
-        StorageError: the file cannot be opened or prepared; the text names it.
-    """
     try:
         db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS, factory=SqliteDatabase)
     except sqlite3.Error as error:
-        raise StorageError(f"cannot open {name} {path}: {error}", {"path": str(path)}) from error
+        raise StorageError(f"cannot open the database {path}: {error}", {"path": str(path)}) from error
     try:
-        prepare(db)
+        _configure(db, read_only)
     except BaseException as error:
         db.close()
         if isinstance(error, FAILURES):

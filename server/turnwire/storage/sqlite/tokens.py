@@ -4,32 +4,43 @@ The file has no write-ahead log, so that it is always one file that can be copie
 the database, because a restored backup would bring revoked tokens back.
 """
 
+import asyncio
+import contextlib
 import os
+import sqlite3
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
+
+import aiosqlite
+import msgspec
 
 from turnwire.domain.errors import StorageError, StorageSchemaTooNew
 from turnwire.ports.identity.token_book import TokenRecord
-from turnwire.storage.sql.connection import Connection
-from turnwire.storage.sql.database import Database
+from turnwire.storage.rows import Row
 from turnwire.storage.sql.schema import TOKENS
 from turnwire.storage.sql.tokens import SqlTokens
 from turnwire.storage.sqlite import connection as connections
-from turnwire.storage.sqlite.connection import connected
-from turnwire.storage.sqlite.database import SqliteDatabase
+from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS
+from turnwire.storage.sqlite.database import FAILURES, SqliteDatabase, translate
 
 _SCHEMA_VERSION = 1
+
+
+_NOTE_USES = """
+UPDATE tokens SET last_used_at_ms = uses.value FROM json_each(?) AS uses
+WHERE uses.key = tokens.token_id AND coalesce(last_used_at_ms, 0) < uses.value
+"""
+"""One statement is its own transaction: one over several would stay open while the event loop does other work."""
 
 
 class TokenFile(SqlTokens):
     """The tokens of a file. One that is gone has none, and one that was replaced is opened."""
 
-    def __init__(self, path: Path, connection: Connection[Database], identity: tuple[int, int]) -> None:
+    def __init__(self, path: Path, table: "_Table", identity: tuple[int, int]) -> None:
         """Use `open`."""
-        super().__init__(connection)
+        super().__init__(table)
         self._path = path
         self._identity = identity
         """Device and inode of the file that the connection reads."""
@@ -71,26 +82,66 @@ class TokenFile(SqlTokens):
             raise _unusable(self._path, error) from error
         if (status.st_dev, status.st_ino) != self._identity:
             self._known = None
-            before = self._connection
-            self._connection, self._identity = await _connected(self._path, create=False)
+            before, (self._table, self._identity) = self._table, await _connected(self._path, create=False)
             await before.close()
         return True
 
 
-async def _connected(path: Path, *, create: bool) -> tuple[Connection[Database], tuple[int, int]]:
+class _Table:
+    """The table in a file, on the thread of aiosqlite. Implements `TokenTable`."""
+
+    def __init__(self, connection: aiosqlite.Connection) -> None:
+        self._connection = connection
+
+    async def rows(self, statement: str) -> Sequence[Row]:
+        with _translated():
+            return [tuple(row) for row in await self._connection.execute_fetchall(statement)]
+
+    async def change(self, statement: str, parameters: Row) -> int:
+        with _translated():
+            return (await self._connection.execute(statement, parameters)).rowcount
+
+    async def note_uses(self, uses: Mapping[str, int]) -> None:
+        await self.change(_NOTE_USES, (msgspec.json.encode(uses).decode(),))
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+
+async def _connected(path: Path, *, create: bool) -> tuple[_Table, tuple[int, int]]:
     status = _made(path, create=create)
-    connection = await Connection.open(partial(_opened, path), is_reader=False)
-    return connection, (status.st_dev, status.st_ino)
+    await asyncio.to_thread(lambda: opened_tokens(path, create=False).close())  # makes the schema
+    with _translated():
+        connection = await aiosqlite.connect(path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None)
+        await connection.execute(f"PRAGMA synchronous = {connections.SYNCHRONOUS}")
+    return _Table(connection), (status.st_dev, status.st_ino)
 
 
-def opened_tokens(path: Path) -> SqliteDatabase:
-    """Opens the file for the calling thread, and makes it if it is not there. Raises the errors of `TokenFile.open`."""
-    _made(path, create=True)
-    return _opened(path)
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except FAILURES as error:
+        raise translate(error) from error
+    except ValueError as error:  # of aiosqlite
+        raise StorageError("the tokens are closed") from error
 
 
-def _opened(path: Path) -> SqliteDatabase:
-    return connected(path, "the tokens", _prepare)
+def opened_tokens(path: Path, *, create: bool) -> SqliteDatabase:
+    """Opens the file for the calling thread. Arguments and errors are those of `TokenFile.open`."""
+    _made(path, create=create)
+    try:
+        db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS, factory=SqliteDatabase)
+    except sqlite3.Error as error:
+        raise StorageError(f"cannot open the tokens {path}: {error}", {"path": str(path)}) from error
+    try:
+        _prepare(db)
+    except BaseException as error:
+        db.close()
+        if isinstance(error, FAILURES):
+            raise translate(error) from error
+        raise
+    return db
 
 
 def _made(path: Path, *, create: bool) -> os.stat_result:

@@ -2,7 +2,8 @@
 
 Turnwire's own code logs through `structlog.get_logger()` with facts as keywords, and never logs prompts, answers, tool
 output, file content or keys. Libraries log through `logging`. Only their warnings and errors are written, whatever
-their level: at DEBUG, SDKs write whole requests. For the same reason, tracebacks omit the values of local variables.
+their level: at DEBUG, SDKs write whole requests and aiosqlite whole statements with their values. For the same reason,
+tracebacks omit the values of local variables.
 
 Clients can cause some of these lines, so the lines of each library are limited per second: gRPC writes a traceback for
 each call that is cut while it is answered. A client that leaves just before its call ends is not an error, and our own

@@ -53,6 +53,7 @@ def test_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         "anthropic",
         "httpx2",
         "httpcore2.http11",
+        "aiosqlite",
         "grpc._cython",
         "asyncio",
     ],

@@ -69,7 +69,7 @@ async def test_a_turn_is_watched_to_its_end(client: Client) -> None:
     """From its turn_started on, whatever happens elsewhere in the session; its own events alone."""
     running = await client.messages.SendMessage(ask("/rate 50\n/words 10"))
     stream = Stream(client, running)
-    await stream.until_text()
+    await stream.batch()
     await client.messages.SendMessage(ask("later", running.session_id))
     events = await stream.all()
     assert (kinds(events)[0], kinds(events)[-1]) == ("turn_started", "turn_ended")

@@ -21,8 +21,10 @@ def _answered_permission(request: Any) -> dict[str, str]:
 
 
 def _answered_question(request: Any) -> dict[str, str]:
-    action = QuestionAction.Name(request.action).removeprefix("QUESTION_ACTION_").lower()
-    return {"question_id": printable(request.question_id), "response": action}
+    known = QuestionAction.DESCRIPTOR.values_by_number.get(request.action)
+    # of a client that is newer, or wrong: no answer has checked it when the call was cancelled
+    response = str(request.action) if known is None else known.name.removeprefix("QUESTION_ACTION_").lower()
+    return {"question_id": printable(request.question_id), "response": response}
 
 
 AUDITED: Mapping[str, tuple[str, Callable[[Any], dict[str, str]]]] = {

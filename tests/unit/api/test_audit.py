@@ -2,6 +2,7 @@
 
 from structlog.testing import capture_logs
 
+from opencode.question.question_pb2 import QUESTION_ACTION_ACCEPT, AnswerQuestionRequest
 from opencode.session.session_pb2 import DeleteSessionRequest
 from opencode.tool.tool_pb2 import PermissionResponse
 from opencode.usage.usage_pb2 import QueryUsageRequest
@@ -25,6 +26,16 @@ def test_an_answered_permission_is_recorded() -> None:
         record_call(EVE, "opencode.tool.PermissionService.RespondToPermission", request)
     facts = {"action": "permission_answered", "session_id": "ses_1", "permission_id": "prm_1", "response": "always"}
     assert lines == [WHO | facts]
+
+
+def test_an_answered_question_is_recorded() -> None:
+    """A cancelled call may have an action that nothing has checked: the line has its number."""
+    with capture_logs() as lines:
+        for action in (QUESTION_ACTION_ACCEPT, 99):
+            request = AnswerQuestionRequest(session_id="ses_1", question_id="qst_1", action=action)  # type: ignore[arg-type]
+            record_call(EVE, "opencode.question.QuestionService.AnswerQuestion", request, is_known=False)
+    facts = {"action": "question_answered", "session_id": "ses_1", "question_id": "qst_1", "outcome": "unknown"}
+    assert lines == [WHO | facts | {"response": response} for response in ("accept", "99")]
 
 
 def test_a_deleted_session_is_recorded() -> None:

@@ -56,6 +56,9 @@ DEFAULT_FILE = "turnwire.toml"
 SHOWN_SECTIONS = ("server", "web", "storage", "limits", "files")
 """Sections whose limits every caller may know. Quotas have a method of their own."""
 
+_SECRETS = {"password", "sslpassword", "oauth_client_secret"}
+"""Parameters of libpq that it shows to nobody; a line of the log has the address."""
+
 
 class Config(Struct, frozen=True, kw_only=True):
     """The complete, checked configuration. Has the names of the variables with API keys, never the keys."""
@@ -293,13 +296,14 @@ def _storage(document: Document) -> StorageConfig:
 def _check_url(document: Document, url: str) -> None:
     try:
         parts = urlsplit(url)
-        password = parts.password or parse_qs(parts.query).get("password")
+        has_secret = bool(parts.password) or not _SECRETS.isdisjoint(parse_qs(parts.query))
     except ValueError as error:
         raise document.error("storage.url", "is not an address") from error
     if parts.scheme not in ("postgresql", "postgres"):
         raise document.error("storage.url", "is not a PostgreSQL address: it must begin with postgresql://")
-    if password:
-        raise document.error("storage.url", "has a password: set PGPASSWORD, or name a password file with PGPASSFILE")
+    if has_secret:
+        problem = "has a password: set PGPASSWORD, or name a file with PGPASSFILE or PGSERVICEFILE"
+        raise document.error("storage.url", problem)
     document.require_extra("storage.url", "postgres", "psycopg")
 
 

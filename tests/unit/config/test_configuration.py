@@ -50,7 +50,8 @@ def test_tracing_without_its_packages_is_said(monkeypatch: pytest.MonkeyPatch) -
 def test_the_address_of_a_database_has_no_password() -> None:
     """It would stand in the file and in lines of the log. What is no address of PostgreSQL is refused, too."""
     assert load('[storage]\nurl = "postgresql://me@db/x"').storage.url == "postgresql://me@db/x"
-    for url in ("postgresql://me:secret@db/x", "postgresql://db/x?password=secret"):
+    queries = ("password", "sslpassword", "sslmode=verify-full&sslpassword", "oauth_client_secret")
+    for url in ("postgresql://me:secret@db/x", *(f"postgresql://db/x?{query}=secret" for query in queries)):
         with pytest.raises(ConfigError, match=r"storage.url: has a password: set PGPASSWORD") as caught:
             load(f'[storage]\nurl = "{url}"')
         assert "secret" not in str(caught.value)

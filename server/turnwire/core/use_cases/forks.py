@@ -225,19 +225,17 @@ class SessionForks(UseCase):
             origin=Origin(session_id=session_id, message_id=copied.last_id),
         )
         record = receipt_record(principal, change, Receipt(session_id=copy_id))
-        storing = await self._storing(copy, copied, record + environment.within_quotas(principal.tenant), session_id)
-        committed = await asyncio.shield(storing)
+        try:
+            storing = await self._storing(copy, copied, record + environment.within_quotas(principal.tenant))
+            committed = await asyncio.shield(storing)
+        except StorageError:
+            await self._of(principal).session(session_id)  # it may be gone, with files that the copy names
+            raise
         view = SessionView(msgspec.structs.replace(copy, head_sequence=committed.sequence))
         return Fork(view, _named(copied.message_ids))
 
-    async def _storing(
-        self, copy: Session, copied: CopiedConversation, record: Work, source_id: str
-    ) -> Future[Committed]:
-        """Stores a copy; a long one in parts, so that other commits can pass. Returns the future of its last commit.
-
-        Raises:
-            SessionNotFound: the original was deleted meanwhile, with files that the copy names.
-        """
+    async def _storing(self, copy: Session, copied: CopiedConversation, record: Work) -> Future[Committed]:
+        """Stores a copy; a long one in parts, so that other commits can pass. Returns the future of its last commit."""
         changes = _changes(copied)
         events = _events(copy)
         if len(changes) <= PART_CHANGES:
@@ -248,10 +246,8 @@ class SessionForks(UseCase):
             for part in await asyncio.to_thread(lambda: list(parts_of(changes))):
                 await in_parts.put(part)
             await in_parts.stored()
-        except BaseException as error:
+        except BaseException:
             await in_parts.give_up()
-            if isinstance(error, StorageError):
-                await self._environment.store.of(copy.tenant).session(source_id)
             raise
         return in_parts.publish(len(copied.messages), Work((), events) + record)
 

@@ -1,6 +1,7 @@
 """Imports over the real store: whole sessions or nothing, and the same again when they are exported."""
 
 import asyncio
+import contextlib
 import itertools
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from tests.support.oracles.sound import assert_sound
 from tests.support.servers.moving import MINE, OTHERS, dies_at, lines, moving, small_parts, until_clean
 from turnwire.core.settings import CoreSettings, QuotaLimits
 from turnwire.core.use_cases.moving import exports, validation
+from turnwire.core.use_cases.moving.bringing import ImportRequest
 from turnwire.core.use_cases.moving.parts import PART_BYTES, SessionInParts
 from turnwire.core.use_cases.moving.progress import ImportProgress
 from turnwire.domain.archive.records import (
@@ -49,6 +51,7 @@ from turnwire.domain.errors import (
     NothingToRestore,
     RequestIdReused,
     SessionNotFound,
+    ShuttingDown,
     StorageError,
     UploadNotFound,
 )
@@ -418,6 +421,20 @@ async def test_another_request_of_the_same_name_at_once_is_refused(tmp_path: Pat
         assert isinstance(other, RequestIdReused)
         assert not isinstance(one, BaseException)
         assert one == same
+
+
+async def test_an_import_that_is_cancelled_before_its_first_step_has_ended(tmp_path: Path) -> None:
+    """Its callers get the reason, and the next import begins: a server may leave a shard at any moment."""
+    archive = lines(golden_records())
+    async with moving(tmp_path) as here:
+        request = ImportRequest(upload_id=await here.upload(archive))
+        async with contextlib.aclosing(here.imports.run(MINE, request)) as statuses:
+            await anext(statuses)
+            await here.imports.leave(lambda _: True)
+            await here.bring(archive)
+            with pytest.raises(ShuttingDown):
+                _ = [status async for status in statuses]
+        assert await here.archive() == archive
 
 
 async def test_a_folder_without_room_is_a_clean_error(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from uuid import uuid4
 
 from msgspec import Struct
@@ -119,7 +120,7 @@ class Imports:
         self._imports.move_to_end(key)
         task = asyncio.create_task(self._carry_out(run, principal.tenant, request, progress), name="import")
         self._tasks[task] = principal.tenant
-        task.add_done_callback(self._done)
+        task.add_done_callback(partial(self._done, progress))
         return progress
 
     def _known(self, key: tuple[str, str, str], request: ImportRequest) -> ImportProgress | None:
@@ -153,15 +154,13 @@ class Imports:
             if not request.stores_nothing and not progress.refused_sessions:
                 with contextlib.suppress(UploadNotFound):
                     await asyncio.shield(uploads.remove(tenant, request.upload_id))
-        except asyncio.CancelledError:
-            error = ShuttingDown()
-            raise
         except Exception as failure:  # whoever follows the import gets it; nobody may
             error = failure
-        finally:
-            progress.end(error)
+        progress.end(error)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, progress: ImportProgress, task: asyncio.Task[None]) -> None:
+        if not progress.has_ended:  # it was cancelled, maybe before its first step
+            progress.end(ShuttingDown())
         del self._tasks[task]
         retrieve(task)
         ended = [key for key, one in self._imports.items() if one.progress.has_ended]

@@ -26,7 +26,7 @@ from turnwire.api.admission.responses import Answer, Answers, StreamAnswers, Whe
 from turnwire.api.refusals import CANCELLED_LINES_A_SECOND
 from turnwire.api.rights import BEGINS_WORK
 from turnwire.api.services import STREAM_OPEN
-from turnwire.api.wire.status import code_name, internal_status, status_of
+from turnwire.api.wire.status import code_name, internal_status, reason_of, status_of
 from turnwire.domain.errors import (
     DomainError,
     InvalidRequest,
@@ -412,8 +412,8 @@ class _Call:
         except _Refused as refused:
             self._report(code_name(refused.status.code))
             raise
-        except CallFailed as failed:  # the listener refuses the request
-            self._log(code_name(failed.status.code))
+        except CallFailed as failed:  # the listener refuses the request, or another node answered so
+            self._log(code_name(failed.status.code), reason_of(failed.status))
             raise
         except DomainError as error:
             status = status_of(error)

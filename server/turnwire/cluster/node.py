@@ -23,7 +23,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.servers import PartRequest, ServerLost
 from turnwire.core.use_cases.moving.shares import Shares
 from turnwire.core.watches.parts import WatchParts
-from turnwire.domain.errors import StorageError
+from turnwire.domain.errors import OutcomeUnknown, StorageError
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import Principal, Role
 from turnwire.domain.shards import shard_of
@@ -116,7 +116,7 @@ class Node:
             async with contextlib.aclosing(self._peers.stream(address, SHARE, principal, request)) as reports:
                 async for report in reports:
                     yield report
-        except (NotReached, NotOwner, Lost):
+        except (NotReached, NotOwner, Lost, OutcomeUnknown):
             raise ServerLost from None
         except CallFailed as failed:
             if failed.status.code != grpc.StatusCode.UNAVAILABLE.value[0]:

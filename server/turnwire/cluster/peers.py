@@ -22,10 +22,10 @@ from turnwire.api.grpc.handlers import end_with, to_bytes
 from turnwire.api.grpc.unix_socket import SocketAccess, socket_access
 from turnwire.api.registry import Service
 from turnwire.api.services import STREAM_OPEN
-from turnwire.api.wire.status import internal_status, status_of
+from turnwire.api.wire.status import internal_status, reason_of, status_of
 from turnwire.cluster.routing import PLACES, Lost, NotOwner, NotReached, can_repeat, key_of
 from turnwire.core.watches.unmade import Unmade
-from turnwire.domain.errors import DomainError, SessionMoving
+from turnwire.domain.errors import DomainError, OutcomeUnknown, SessionMoving
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import Principal
 from turnwire.domain.shards import shard_of
@@ -161,7 +161,9 @@ def _outcome(error: grpc.aio.AioRpcError) -> Exception:
     if NOT_OWNER in trailing:
         return NotOwner()
     status = rpc_status.from_call(error)  # type: ignore[arg-type]  # has what of a call is needed
-    return Lost() if status is None else CallFailed(status)
+    if status is None:
+        return Lost()
+    return OutcomeUnknown() if reason_of(status) == OutcomeUnknown.reason else CallFailed(status)
 
 
 class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]

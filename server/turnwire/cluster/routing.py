@@ -134,7 +134,10 @@ class Owners(Protocol):
 
 
 class Peers(Protocol):
-    """Calls to other nodes. Each raises NotOwner, NotReached, Lost, and CallFailed with what the owner answered."""
+    """Calls to other nodes.
+
+    Each raises NotOwner, NotReached, Lost, and what the owner answered: OutcomeUnknown, or CallFailed with its status.
+    """
 
     async def unary(self, address: str, method: str, principal: Principal, request: bytes) -> bytes:
         """Has a node carry out a call, and returns its answer. Cancelling this cancels it there."""

@@ -32,6 +32,7 @@ from turnwire.api.admission.requests import COUNTED_BYTES, MEMORY_OF_BYTE, Calle
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, PROMPT_PER_SECOND
 from turnwire.api.services import STREAM_OPEN
+from turnwire.api.wire.status import status_of
 from turnwire.domain.errors import MessageNotFound, OutcomeUnknown, QuotaExceeded
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.telemetry.line_limit import LINES_A_SECOND, LineLimit
@@ -333,6 +334,15 @@ async def test_an_error_of_the_domain_becomes_its_status(streams: bool) -> None:
     """With its code and reason in the log."""
     status, lines = await failing(Service(MessageNotFound("msg_1")), streams=streams)
     assert status.code == code_pb2.NOT_FOUND
+    assert [(line["code"], line["reason"]) for line in lines] == [("NOT_FOUND", "MESSAGE_NOT_FOUND")]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_an_error_of_another_node_keeps_its_status_and_reason(streams: bool) -> None:
+    """The log here is the only one with the call."""
+    answered = status_of(MessageNotFound("msg_1"))
+    status, lines = await failing(Service(CallFailed(answered)), streams=streams)
+    assert status == answered
     assert [(line["code"], line["reason"]) for line in lines] == [("NOT_FOUND", "MESSAGE_NOT_FOUND")]
 
 

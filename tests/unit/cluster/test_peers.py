@@ -20,10 +20,12 @@ from turnwire.api.gate import CallFailed
 from turnwire.api.registry import Service
 from turnwire.api.services import STREAM_OPEN
 from turnwire.api.wire.status import status_of
+from turnwire.cluster.node import SHARE, Node
 from turnwire.cluster.peers import PRINCIPAL, GrpcPeers, PeerServer
 from turnwire.cluster.routing import Lost, NotOwner, NotReached
+from turnwire.core.servers import ServerLost
 from turnwire.core.watches.unmade import Unmade
-from turnwire.domain.errors import MessageNotFound, SessionMoving
+from turnwire.domain.errors import MessageNotFound, OutcomeUnknown, SessionMoving
 from turnwire.domain.principal import Principal, Role
 
 ANNA = Principal(tenant="acme", subject="anna", role=Role.WRITER)
@@ -145,6 +147,30 @@ async def test_an_error_arrives_whole(pair: Pair) -> None:
     with pytest.raises(CallFailed) as failed:
         await pair.get()
     assert failed.value.status == status_of(MessageNotFound("msg_1"))
+
+
+async def test_an_outcome_that_the_owner_does_not_know_is_unknown_here(pair: Pair) -> None:
+    """The gate of the caller's node writes the audit log; the owner has none to write it."""
+    pair.owner.answer = OutcomeUnknown()
+    with pytest.raises(OutcomeUnknown):
+        await pair.get()
+
+
+async def test_a_share_of_an_import_with_an_unknown_outcome_is_asked_for_again(pair: Pair) -> None:
+    """As one of a node that was lost: what it has brought is not brought twice."""
+    node = Node(None)
+    await pair.server.stop(0)
+
+    async def serve(_principal: Principal, _data: bytes) -> AsyncGenerator[bytes]:
+        raise OutcomeUnknown
+        yield b""
+
+    pair.server = PeerServer(None)
+    pair.server.bind(pair.address)
+    await pair.server.start(pair.services, lambda _: True, {SHARE: serve})
+    with pytest.raises(ServerLost):
+        await anext(node.share(pair.address, ANNA, b""))
+    await node.aclose()
 
 
 async def test_a_bug_is_told_by_its_number_alone(pair: Pair) -> None:

@@ -81,6 +81,12 @@ def internal_status(request_id: str) -> status_pb2.Status:
     return _status(code_pb2.INTERNAL, "internal error; the server's log has more", [info, request])
 
 
+def reason_of(status: status_pb2.Status) -> str:
+    """Returns the reason of an error of this server or of another node; "" for an error that has none."""
+    info = details.ErrorInfo()
+    return next((info.reason for packed in status.details if packed.Unpack(info)), "")
+
+
 def _info(reason: str, metadata: dict[str, str]) -> details.ErrorInfo:
     return details.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=metadata)
 

@@ -5,16 +5,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message, make_part
+from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message, make_part, make_session
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
 from turnwire.domain.conversation.messages import Branch, MessageStatus, ToolStatus, ToolUse
 from turnwire.domain.errors import MessageNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
-from turnwire.ports.commit import Commit, HideMessages, NewEvent, PathEnd, PutMessage, Rewound, SelectPath, ShowMessages
+from turnwire.ports.commit import (
+    Change,
+    Commit,
+    HideMessages,
+    NewEvent,
+    PathEnd,
+    PutMessage,
+    PutSession,
+    Rewound,
+    SelectPath,
+    SessionState,
+    ShowMessages,
+)
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
+from turnwire.storage.sql.alternatives import alternatives_of
+from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.tree import select_path
+from turnwire.storage.sql.writer import Other
 
 
 @pytest.fixture
@@ -132,18 +147,64 @@ async def _steps_of_a_short_branch(opened: OpenedStore) -> int:
     """Returns how many steps of SQLite's machine the choice between two short ends takes."""
     await opened.store.commit(selecting("msg_308", PathEnd.HERE))
     await opened.store.commit(adding(make_message("msg_other", "y")))
-    counted = 0
-
-    def count() -> int:
-        nonlocal counted
-        counted += 1
-        return 0
-
     with opened.database() as db:
-        db.set_progress_handler(count, 1)
+        steps = _steps(db)
         select_path(db, 1, SelectPath("msg_309", PathEnd.NEWEST))
         db.rollback()
-    return counted
+    return len(steps)
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite
+async def test_an_import_does_not_count_alternatives(tmp_path: Path) -> None:
+    """A part of one costs the same, however many messages with the same one before them came before it."""
+    async with opened_store(tmp_path) as opened:
+        run = opened.store._writer.carry_out
+        steps = await run(Other(lambda db, _: _steps(db)))
+        await opened.store.commit(importing(PutSession(make_session())))
+        for number in range(6):
+            if number in (1, 5):
+                steps.clear()
+            await opened.store.commit(importing(*beginnings(100 * number, 100)))
+            if number == 1:
+                of_second = len(steps)
+        assert len(steps) < 1.5 * of_second
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite
+async def test_a_page_counts_its_alternatives_once(tmp_path: Path) -> None:
+    """And not once for each message of the page."""
+    per_page = list[int]()
+    async with opened_store(tmp_path) as opened:
+        await opened.store.commit(creating())
+        for number in (1, 2):
+            await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=beginnings(400 * number, 400)))
+            with opened.database() as db:
+                steps = _steps(db)
+                found = alternatives_of(db, DEFAULT_TENANT, "ses_1", AlternativesOf(), Page(size=50))
+            per_page.append(len(steps))
+            assert [one.alternative_index for one in found.messages] == list(range(50))
+            assert {one.alternative_count for one in found.messages} == {400 * number}
+    assert per_page[1] - per_page[0] < 400 * 50
+
+
+def importing(*changes: Change) -> Commit:
+    """Returns a commit of an import."""
+    return Commit(session_id="ses_1", state=SessionState.IMPORTING, at=NOW, changes=changes)
+
+
+def beginnings(first: int, count: int) -> tuple[Change, ...]:
+    """Returns what stores messages off the path that could begin the conversation."""
+    numbers = range(first, first + count)
+    return tuple(PutMessage(make_message(f"msg_{number}", "x"), branch=Branch()) for number in numbers)
+
+
+def _steps(db: Database) -> list[None]:
+    """Returns a list that gets an element for each step of SQLite's machine from now on."""
+    steps = list[None]()
+    db.set_progress_handler(lambda: steps.append(None), 1)  # type: ignore[attr-defined]
+    return steps
 
 
 async def test_clearing_takes_back_what_could_begin_the_conversation(opened: OpenedStore) -> None:

@@ -239,7 +239,7 @@ class CommitWriter:
         before = unit.session.head_sequence
         for change in commit.changes:
             unit.carry_out(change)
-        if unit.is_branched:
+        if unit.is_branched and commit.state is SessionState.LIVE:  # an import tells nobody how many there are
             unit.alternatives = alternatives(transaction.written(), unit.session.id, unit.previous)
         stored = unit.number_events(self._codec, self._is_watched)
         head = before + len(stored)

@@ -1,6 +1,7 @@
 """Alternatives: the messages with the same message before them, on the path and off it."""
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from turnwire.domain.pages import decode_token, encode_token
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import AlternativesPage, Page
 from turnwire.ports.store import MAX_RESTORABLE
-from turnwire.storage.rows import NOT_TAKEN_BACK
+from turnwire.storage.rows import NOT_TAKEN_BACK, Row
 from turnwire.storage.sql.columns import PARTS_BYTES, WITH_PARTS, read_messages, session_row
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.pages import check_light, fitting_page, limit_of
@@ -76,13 +77,23 @@ ORDER BY place LIMIT ?
 """
 
 _COUNTED = f"""
-SELECT one.message_id, one.on_path, one.place, one.previous, count(*), count(*) FILTER (WHERE other.place < one.place)
-FROM messages AS one JOIN messages AS other {{hint}}
-    ON other.session = one.session AND other.previous = one.previous
-    AND other.on_path = 0 AND other.taken_back = {NOT_TAKEN_BACK}
-WHERE one.session = ? AND one.queued = 0 AND one.taken_back = {NOT_TAKEN_BACK} AND one.message_id {{among}}
-GROUP BY one.id
+WITH one AS (
+    SELECT message_id, on_path, place, session, previous,
+        lag(place) OVER siblings AS since, lead(place) OVER siblings AS until
+    FROM messages WHERE session = ? AND queued = 0 AND taken_back = {NOT_TAKEN_BACK} AND message_id {{among}}
+    WINDOW siblings AS (PARTITION BY previous ORDER BY place)
+)
+SELECT previous, message_id, on_path, place,
+    ({{others}} AND other.place >= coalesce(since, 0) AND other.place < one.place),
+    CASE WHEN until IS NULL THEN ({{others}} AND other.place >= one.place) ELSE 0 END
+FROM one ORDER BY previous, place
 """
+"""Counts the alternatives off the path between each message and the one before it of those that share them, and behind
+the last of these: so each is counted once, however many of the messages share it."""
+
+_OTHERS = f"""SELECT count(*) FROM messages AS other {{hint}}
+    WHERE other.session = one.session AND other.previous = one.previous
+    AND other.on_path = 0 AND other.taken_back = {NOT_TAKEN_BACK}"""
 
 
 def branch_of(db: Database, session: int, message_id: str) -> tuple[list[TreeRow], TreeRow | None]:
@@ -142,17 +153,27 @@ def alternatives(db: Database, session: int, message_ids: Iterable[str]) -> dict
     if not has_branches(db, session):
         return {}
     found = dict[str, tuple[int, int]]()
-    counted = _COUNTED.format(hint=db.dialect.hint("messages_off_path"), among=db.dialect.among)
+    others = _OTHERS.format(hint=db.dialect.hint("messages_off_path"))
+    counted = _COUNTED.format(others=others, among=db.dialect.among)
     for ids in _batches(list(message_ids)):
-        for message_id, on_path, place, previous, count, index in db.rows(counted, (session, db.dialect.keys(ids))):
-            shown = None if on_path else shown_behind(db, session, previous)
-            if on_path:
-                found[message_id] = count + 1, index
-            elif shown is not None:
-                found[message_id] = count + 1, index + (shown[1] < place)
-            elif count > 1:
-                found[message_id] = count, index
+        rows = db.rows(counted, (session, db.dialect.keys(ids)))
+        for previous, siblings in itertools.groupby(rows, itemgetter(0)):
+            found.update(_numbered(db, session, previous, list(siblings)))
     return found
+
+
+def _numbered(db: Database, session: int, previous: str, siblings: list[Row]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yields the numbers of messages with the same one before them, as `_COUNTED` finds them."""
+    count, index = sum(since + behind for *_, since, behind in siblings), 0
+    shown = shown_behind(db, session, previous) if count and not all(row[2] for row in siblings) else None
+    for _, message_id, on_path, place, since, _ in siblings:
+        index += since
+        if count and on_path:
+            yield message_id, (count + 1, index)
+        elif shown is not None:
+            yield message_id, (count + 1, index + (shown[1] < place))
+        elif count > 1:
+            yield message_id, (count, index)
 
 
 def with_alternatives(db: Database, session: int, messages: tuple[Message, ...]) -> tuple[Message, ...]:

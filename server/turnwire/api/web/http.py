@@ -6,6 +6,7 @@ byte, the 256 KiB that may come together would hold the event loop for two secon
 """
 
 import asyncio
+import re
 from typing import Any
 
 import h11
@@ -26,6 +27,10 @@ _PIECE_BYTES = 16_384
 """Bytes read from the connection at a time: h11 checks the size of a head while it is incomplete, so a complete one is
 no larger than both together."""
 
+MAX_HEAD_LINES = 200
+"""Maximum lines of a head, and of the trailers of a body. h11 reads them before anybody is admitted: the 12,000 that
+fit into the bytes of a head hold the event loop for 15 milliseconds. Browsers behind proxies send about 50."""
+
 MIN_CHUNK_BYTES = 64
 """Minimum average size of the chunks of one body. Clients send kilobytes in a chunk."""
 
@@ -33,25 +38,45 @@ MAX_SMALL_CHUNKS = 64
 """Chunks of a body that may be smaller all the same: an envelope's head often has a chunk of its own."""
 
 
+_CHUNK_SIZE = re.compile(rb"(?:\r?\n)?([0-9a-fA-F]{1,20})[^0-9a-fA-F]")
+"""The size of a chunk, after the end of the one before it."""
+
+
 class _Connection(h11.Connection):
-    """A connection of h11 that counts the chunks of its body."""
+    """A connection of h11 that counts the lines of its heads, and the chunks of its body."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, MAX_HEAD_BYTES)
         self._chunks = self._bytes = 0
         """Chunks and bytes of the current body."""
+        self._awaits_size = self._awaits_trailers = False
+        """Whether the size of a chunk comes next; whether the last chunk has come."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """Returns what the client has sent next. Raises h11.RemoteProtocolError."""
+        if self._awaits_size and (size := _CHUNK_SIZE.match(self.trailing_data[0])):
+            self._awaits_size, self._awaits_trailers = False, not size[1].strip(b"0")
+        if self.their_state is h11.IDLE or self._awaits_trailers:
+            self._check_lines()
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._chunks = self._bytes = 0
+            self._awaits_size = any(name == b"transfer-encoding" for name, _ in event.headers)
         elif isinstance(event, h11.Data):
             self._chunks += event.chunk_end
             self._bytes += len(event.data)
+            self._awaits_size = event.chunk_end
             if self._chunks > MAX_SMALL_CHUNKS and self._bytes < self._chunks * MIN_CHUNK_BYTES:
                 raise h11.RemoteProtocolError("the chunks of the body are too small")
+        elif isinstance(event, h11.EndOfMessage):
+            self._awaits_trailers = False
         return event
+
+    def _check_lines(self) -> None:
+        """Raises h11.RemoteProtocolError when too many lines wait to be read at once: an empty one ends them."""
+        lines = self.trailing_data[0].split(b"\n", MAX_HEAD_LINES)
+        if len(lines) > MAX_HEAD_LINES and {b"", b"\r"}.isdisjoint(lines[1:-1]):  # the first may be the end of a chunk
+            raise h11.RemoteProtocolError("the head has too many lines")
 
 
 class Http(H11Protocol):

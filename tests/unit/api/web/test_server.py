@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import h11
 import pytest
 import uvicorn
 from structlog.testing import capture_logs
@@ -16,6 +17,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from turnwire.api.web import http
 from turnwire.api.web.server import WebServer, WebSettings
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -128,6 +130,54 @@ async def test_what_is_no_http_ends_its_connection_without_a_word(
             assert await said(port, HEALTH.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
     assert lines == []
     assert [one for one in caplog.records if one.levelno > logging.DEBUG] == []
+
+
+LINES = b"a:\r\n" * 4_000
+CLOSING = HEALTH.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+CHUNKED_HEALTH = HEALTH.replace(b"\r\n\r\n", b"\r\n" + BROKEN)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (HEALTH[:-2] + LINES + b"\r\n",),
+        (HEALTH[:-2] + LINES,),
+        (HEALTH + HEALTH[:-2] + LINES + b"\r\n",),
+        (CHUNKED_HEALTH + b"0\r\n" + LINES + b"\r\n",),
+        (CHUNKED_HEALTH + b"2\r\nhi\r\n000;x\r\n" + LINES + b"\r\n",),
+        (CHUNKED_HEALTH + b"0\r\n", LINES + b"\r\n"),
+    ],
+    ids=["head", "unfinished head", "second head", "trailers", "trailers of a chunk", "trailers that come later"],
+)
+def test_many_lines_are_refused_before_they_are_read(
+    pieces: tuple[bytes, ...],
+) -> None:
+    """They hold the event loop of all, and nobody has been admitted yet."""
+    connection = http._Connection()
+    with pytest.raises(h11.RemoteProtocolError, match="too many lines"):
+        for piece in pieces:
+            connection.receive_data(piece)
+            while (event := connection.next_event()) is not h11.NEED_DATA:
+                if event is h11.PAUSED:
+                    connection.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
+                    connection.send(h11.EndOfMessage())
+                    connection.start_next_cycle()
+
+
+async def test_lines_of_a_body_are_none_of_a_head() -> None:
+    """Whether it has a size or chunks, whose data may look like the last one; and a head may have many lines."""
+    body = b"0\r\n" + LINES
+    head = HEALTH[:-2] + b"a:\r\n" * (http.MAX_HEAD_LINES - 10)
+    chunks = b"1\r\n0\r\n%x\r\n%s\r\n0\r\na: b\r\n\r\n" % (len(body), body)
+    async with listening() as port:
+        sized = head + b"content-length: %d\r\n\r\n%s" % (len(body), body)
+        answer = await said(port, sized + head + BROKEN + chunks + CLOSING)
+        assert answer.count(b"HTTP/1.1 200") == 3
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEALTH[:-2] + LINES + b"\r\n")
+        assert b" 400 " in await reader.readuntil(b"\r\n")
+        await reader.read()
+        writer.close()
 
 
 async def test_a_wish_for_another_protocol_loses_no_body() -> None:

@@ -296,6 +296,17 @@ async def test_a_search_by_rank_prefers_more_and_rarer_words(opened: OpenedStore
     assert found.index("rare") < found.index("common_19") < found.index("common_0")
 
 
+async def test_a_rarer_word_weighs_more_than_many_of_a_common_one(opened: OpenedStore) -> None:
+    """Among the hits."""
+    for number in range(11):
+        await opened.store.commit(adding(make_message(f"common_{number}", "the boat")))
+    for number in range(9):
+        await opened.store.commit(adding(make_message(f"rarer_{number}", "the harbour")))
+    await opened.store.commit(adding(make_message("often", "boat " * 6)))
+    found = await ids(opened, "boat OR harbour", order=SearchOrder.RANK)
+    assert found[:10] == [*(f"rarer_{number}" for number in reversed(range(9))), "often"]
+
+
 @pytest.mark.slow
 async def test_the_order_by_rank_is_that_of_ones_own_messages(opened: OpenedStore) -> None:
     """Messages of another tenant change nothing of it."""

@@ -229,6 +229,20 @@ async def test_settling_stops_the_timer() -> None:
     assert (step.store.commits, step.stream.has_unsaved) == ([], True)
 
 
+async def test_settling_waits_for_the_save_that_is_under_way() -> None:
+    """What ended meanwhile is saved behind it: never two at once."""
+    step = Step()
+    step.take(TextDelta(0, "a"), PartEnded(0))
+    await elapse(SOON)
+    step.take(TextDelta(1, "b"), PartEnded(1))
+    settling = await begun(step.journal.settle())
+    assert step.saved_parts() == [(0,)]
+    await step.stored(0)
+    assert step.saved_parts() == [(0,), (1,)]
+    await step.stored(1)
+    await settling
+
+
 async def test_a_failed_save_counts_as_unsaved() -> None:
     """Its parts are taken again, and the ended one counts as open, so that the end of the message tells of it."""
     step = Step()

@@ -107,6 +107,16 @@ async def test_a_message_is_stored_off_the_path(opened: OpenedStore) -> None:
     assert await shown(opened) == ["msg_0", "msg_1", "msg_off", "msg_q"]
 
 
+async def test_what_is_off_the_path_keeps_the_turn_before_it(opened: OpenedStore) -> None:
+    """Also when it is written again in the commit that gives the message before it another turn."""
+    await opened.store.commit(selecting("msg_1", PathEnd.HERE))
+    again = PutMessage(make_message("msg_2", "again"))
+    joins = PutMessage(make_message("msg_1", "1", turn_id="trn_other"))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(again, joins, again)))
+    with opened.database() as db:
+        assert db.row("SELECT on_path, branch_turn FROM messages WHERE message_id = 'msg_2'") == (0, "")
+
+
 async def test_calls_off_the_path_are_known(opened: OpenedStore) -> None:
     """A client that sends its result once more is told that it counts, also when the path has left the call since."""
     call = make_part(0, ToolUse(name="look", status=ToolStatus.SUCCESS, output="seen"), part_id="prt_call")

@@ -87,6 +87,14 @@ async def test_a_listener_that_never_started_gives_its_address_back() -> None:
         await asyncio.open_connection("127.0.0.1", port)
 
 
+def test_an_address_that_is_in_use_leaves_no_socket() -> None:
+    """The listener can take another one."""
+    server = WebServer(WebSettings(1024, 20))
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(OSError, match="in use"):
+        server.bind("127.0.0.1", other.getsockname()[1])
+    assert server._socket is None
+
+
 async def test_an_address_is_free_at_once_after_a_listener_before() -> None:
     """Although connections that it closed are still remembered: a server starts again at once."""
     with socket.create_server(("127.0.0.1", 0)) as before:

@@ -71,12 +71,12 @@ def fill(path: Path, sessions: int, messages: int) -> None:
                 transaction.keep()
                 pending += 1
                 if pending % PER_TRANSACTION == 0:
-                    add_to_totals(db, transaction.deltas)
+                    add_to_totals(db, transaction.ledger.deltas)
                     transaction.finish()
                     db.execute("COMMIT")
                     db.execute("BEGIN")
                     transaction = Transaction(SqlEngine(db), next_number, transaction.next_position)
-        add_to_totals(db, transaction.deltas)
+        add_to_totals(db, transaction.ledger.deltas)
         transaction.finish()
         db.execute("COMMIT")
 

@@ -347,8 +347,10 @@ def step_ending(finished: StepFinished | None, failure: ProviderError | None, me
     if finished is None:
         return ending_of_error(ProviderStreamCut("the answer of the provider ended without its end marker"))
     reason = finished.reason
-    if reason is FinishReason.STOP and any(isinstance(part.content, ToolUse) for part in message.parts):
-        reason = FinishReason.TOOL_USE  # some servers say "stop" with complete calls
+    if reason in (FinishReason.STOP, FinishReason.TOOL_USE):
+        # some servers say "stop" with complete calls, or "tool_calls" without any, and so again at each step
+        has_calls = any(isinstance(part.content, ToolUse) for part in message.parts)
+        reason = FinishReason.TOOL_USE if has_calls else FinishReason.STOP
     return Ending(reason, None, finished.provider_reason)
 
 

@@ -232,6 +232,7 @@ def test_the_end_of_a_turn_adds_only_what_was_open() -> None:
 
 
 STOP = StepFinished(FinishReason.STOP, "end_turn")
+TOOL_USE = StepFinished(FinishReason.TOOL_USE, "tool_calls")
 CUT_OF_VERDICT = "the answer of the provider ended without its end marker"
 PAUSED = make_answer("msg_1", "thinking", finish_reason=FinishReason.PAUSED)
 
@@ -246,6 +247,8 @@ def _calling(output: str, finish_reason: FinishReason = FinishReason.TOOL_USE) -
     [
         (STOP, None, (), Ending(FinishReason.STOP, None, "end_turn")),
         (STOP, None, (ToolUse(name="t"),), Ending(FinishReason.TOOL_USE, None, "end_turn")),
+        (TOOL_USE, None, (ToolUse(name="t"),), Ending(FinishReason.TOOL_USE, None, "tool_calls")),
+        (TOOL_USE, None, (), Ending(FinishReason.STOP, None, "tool_calls")),
         (None, None, (), Ending(FinishReason.INTERRUPTED, Failure("PROVIDER_STREAM_CUT", CUT_OF_VERDICT))),
         (
             STOP,
@@ -258,7 +261,7 @@ def _calling(output: str, finish_reason: FinishReason = FinishReason.TOOL_USE) -
 def test_the_end_marker_or_the_error_ends_a_step(
     finished: StepFinished | None, failure: ProviderError | None, contents: tuple[ToolUse, ...], ending: Ending
 ) -> None:
-    """Without either the stream was cut; some servers say stop beside complete calls."""
+    """Without either the stream was cut; some servers say stop with complete calls, or tool_calls without any."""
     assert step_ending(finished, failure, make_message("msg_1", *contents)) == ending
 
 

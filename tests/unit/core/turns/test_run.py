@@ -142,6 +142,12 @@ async def test_a_step_that_is_over_stays_without_its_content() -> None:
     assert {step.finish_reason for step in run._settled} == {FinishReason.PAUSED}
 
 
+async def test_calls_that_a_model_only_announces_ask_it_no_more() -> None:
+    """Its next answer would announce them again."""
+    run = Lone(TextDelta(0, "I look"), PartEnded(0), StepFinished(FinishReason.TOOL_USE, "tool_calls"))
+    assert (_ended(await run.start()).finish_reason, len(run.provider.requests)) == (FinishReason.STOP, 1)
+
+
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_the_next_step_waits_until_a_pause_is_stored(is_lost: bool) -> None:
     """Else its request would be without the paused answer; when that cannot be stored, the model is not asked again."""

@@ -10,7 +10,10 @@ T = TypeVar("T")
 
 
 class DetachedTasks:
-    """Owns tasks that outlive their callers, at most one for each call in flight. Used on the event loop."""
+    """Owns tasks that outlive their callers. Used on the event loop.
+
+    A task whose caller is gone does not count as a call in flight, so it must not wait for long behind others.
+    """
 
     def __init__(self) -> None:
         """Starts without tasks."""

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 from asyncio import Future
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +29,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import MessageNotFound, StorageError, TurnInProgress
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutSession, PutTurn, Work
@@ -162,17 +164,44 @@ class Fork(Struct, frozen=True):
     """Ids of the copies by the ids of their originals; empty when there are more than MAX_NAMED_MESSAGES."""
 
 
+class _Slot:
+    """The slot of one copy: it is waited for as long as the caller is there. A copy that has begun is completed."""
+
+    def __init__(self, slots: FairSemaphore, tenant: str) -> None:
+        self._slots, self._tenant = slots, tenant
+        self._waiting: asyncio.Task[Any] | None = None
+        """The task that waits; None before and after."""
+        self._is_left = False
+        """Whether the caller is gone."""
+
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Waits for the slot. Raises CancelledError: the caller is gone."""
+        if self._is_left:
+            raise asyncio.CancelledError
+        self._waiting = asyncio.current_task()
+        async with self._slots.held(self._tenant, 1):
+            self._waiting = None
+            yield
+
+    def leave(self) -> None:
+        """Notes that the caller is gone."""
+        self._is_left = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+
 class SessionForks(UseCase):
     """The use case that copies sessions."""
 
     def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests) -> None:
         """Takes what it shares with other use cases."""
         super().__init__(environment, turns, requests)
-        self._one_at_a_time = asyncio.Lock()
-        """A copy is in memory as a whole while it is made, so copies are made one at a time."""
+        self._slots = FairSemaphore(1, tenant_limit=1)
+        """A whole copy is in memory while it is made, so copies are made one at a time. Only calls in flight wait."""
 
     async def fork(self, principal: Principal, session_id: str, through_message_id: str, change: SessionChange) -> Fork:
-        """Copies a session; returns when the complete copy is durable. Continues when it is cancelled.
+        """Copies a session; returns when the complete copy is durable. One that has begun continues without its caller.
 
         Idempotent when the request is named: a retry gets the present state of the copy.
 
@@ -191,12 +220,17 @@ class SessionForks(UseCase):
             QuotaExceeded: the tenant may not store the copy.
             StorageError: the session could not be read, or the copy could not be stored.
         """
+        slot = _Slot(self._slots, principal.tenant)
 
         async def fork() -> Fork:
-            async with self._one_at_a_time:
+            async with slot.held():
                 return await self._fork(principal, session_id, through_message_id, change)
 
-        made = await self._requests.once(principal, change, fork)
+        try:
+            made = await self._requests.once(principal, change, fork)
+        except asyncio.CancelledError:
+            slot.leave()
+            raise
         return await self._earlier(principal, session_id, made) if isinstance(made, Receipt) else made
 
     async def _fork(

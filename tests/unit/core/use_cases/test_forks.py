@@ -3,6 +3,7 @@
 import asyncio
 
 import msgspec
+import pytest
 
 from tests.support.fakes.core import FakeStore, make_environment, numbered_ids
 from tests.support.fakes.domain_values import (
@@ -15,6 +16,7 @@ from tests.support.fakes.domain_values import (
     make_turn,
 )
 from tests.support.fakes.loop import begun
+from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests, SessionChange
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.forks import CopiedConversation, SessionForks, copy_conversation
@@ -31,7 +33,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import SessionNotFound
-from turnwire.domain.principal import BUILT_IN
+from turnwire.domain.principal import BUILT_IN, Principal
 from turnwire.ports.conversations import Conversation
 
 
@@ -41,25 +43,66 @@ class _SlowStore(FakeStore):
     def __init__(self) -> None:
         super().__init__()
         self.may_go_on = asyncio.Event()
+        self.looked_for = list[str]()
 
     async def session(self, session_id: str) -> Session:
         """Waits."""
+        self.looked_for.append(session_id)
         await self.may_go_on.wait()
         raise SessionNotFound(session_id)
+
+    async def request(self, principal: Principal, request_id: str) -> None:
+        """Returns that no request was named so."""
+
+
+def slow_forks() -> tuple[_SlowStore, Environment, SessionForks]:
+    """Returns forks over a store that waits."""
+    store = _SlowStore()
+    environment = make_environment(store)
+    requests = NamedRequests(environment.store, environment.detached)
+    return store, environment, SessionForks(environment, Turns(environment), requests)
 
 
 async def test_the_end_waits_for_a_copy_whose_caller_is_gone() -> None:
     """Else the store would close under it."""
-    store = _SlowStore()
-    environment = make_environment(store)
-    requests = NamedRequests(environment.store, environment.detached)
-    forks = SessionForks(environment, Turns(environment), requests)
+    store, environment, forks = slow_forks()
     copying = await begun(forks.fork(BUILT_IN, "ses_1", "", SessionChange()))
     copying.cancel()
     closing = await begun(environment.detached.aclose())
     assert (copying.cancelled(), closing.done()) == (True, False)
     store.may_go_on.set()
     await closing
+
+
+@pytest.mark.parametrize("request_id", ["", "named"])
+async def test_a_copy_that_waits_ends_with_its_caller(request_id: str) -> None:
+    """Else a client that cancels leaves one behind for each of its calls, before those of others."""
+    store, environment, forks = slow_forks()
+    copying = await begun(forks.fork(BUILT_IN, "ses_1", "", SessionChange()))
+    waiting = await begun(forks.fork(BUILT_IN, "ses_2", "", SessionChange(request_id=request_id)))
+    early = asyncio.create_task(forks.fork(BUILT_IN, "ses_3", "", SessionChange(request_id=request_id and "other")))
+    await asyncio.sleep(0)  # its work is to begin
+    early.cancel()
+    waiting.cancel()
+    store.may_go_on.set()
+    await environment.detached.aclose()
+    with pytest.raises(SessionNotFound):
+        await copying
+    assert store.looked_for == ["ses_1"]
+    with pytest.raises(SessionNotFound):
+        await forks.fork(BUILT_IN, "ses_4", "", SessionChange(request_id=request_id))
+
+
+async def test_copies_of_tenants_take_turns() -> None:
+    """One tenant with many copies does not delay those of others by all of them."""
+    store, _, forks = slow_forks()
+    other = msgspec.structs.replace(BUILT_IN, tenant="other")
+    wanted = [(BUILT_IN, "ses_1"), (BUILT_IN, "ses_2"), (BUILT_IN, "ses_3"), (other, "ses_4")]
+    copying = [await begun(forks.fork(who, session_id, "", SessionChange())) for who, session_id in wanted]
+    store.may_go_on.set()
+    await asyncio.wait(copying)
+    assert all(isinstance(one.exception(), SessionNotFound) for one in copying)
+    assert store.looked_for == ["ses_1", "ses_2", "ses_4", "ses_3"]
 
 
 CALL = ToolUse(name="look", call_id="c1", input_json="{}", status=ToolStatus.SUCCESS, output="a cat")

@@ -185,7 +185,7 @@ class ServerCalls:
 
         def finish(kept: "asyncio.Future[Done[Any]]") -> None:
             if kept.cancelled() or kept.exception() is not None:
-                self._unsaved_logs.update(unsaved & self._logs.keys())
+                self._unsaved_logs.update(unsaved - self._ending)  # the result of a call has its lines
 
         keeping.add_done_callback(finish)
         await asyncio.wait((keeping,))

@@ -223,6 +223,28 @@ async def test_lines_that_could_not_be_saved_are_saved_the_next_time() -> None:
     await cancelled(settling)
 
 
+async def test_lines_of_a_call_that_ended_meanwhile_are_not_saved_again() -> None:
+    """Its result has them; those of another call, which could not be saved with them, are saved the next time."""
+    store = FakeStore()
+    calls, tools, _, settling = await _running(2, store)
+    await settled()
+    store.automatic = False
+    tools.calls[0][2]("first")
+    tools.calls[1][2]("second")
+    flushing = await begun(calls.flush())
+    tools.calls[0][3].set_result(ToolOutcome(output="done"))
+    await settled()
+    store.automatic = True
+    store.futures[-1].set_exception(StorageFull("full"))
+    await flushing
+    await settled()
+    await calls.flush()
+    found = [(call.status, call.logs) for _, call in calls.message.tool_calls()]
+    assert found == [(ToolStatus.SUCCESS, ("first",)), (ToolStatus.RUNNING, ("second",))]
+    assert store.commits[-1].changes == (PutMessage(calls.message),)
+    await cancelled(settling)
+
+
 async def test_half_characters_of_a_tool_are_replaced() -> None:
     """Output of a tool can always be stored."""
     calls, tools, _, settling = await _running(1)

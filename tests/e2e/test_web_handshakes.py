@@ -1,4 +1,4 @@
-"""Handshakes of the web listener whose first bytes come at once, as those of browsers on the same machine do."""
+"""Handshakes of the web listener: those whose first bytes come at once, as from the same machine, and silent ones."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from tests.support.servers.authority import Authority
+from turnwire.api.web import server
 from turnwire.api.web.certificates import WebCertificates
 from turnwire.api.web.protocols.call import Gatekeeper
 from turnwire.api.web.server import WebServer, WebSettings
@@ -112,3 +113,17 @@ def test_no_connection_is_lost(
     with Listener(tmp_path, make_loop, is_busy=is_busy) as listener:
         answers = [_ask(listener.port, context) for _ in range(CONNECTIONS)]
     assert answers == [b"HTTP/1.1 200 OK"] * CONNECTIONS
+
+
+@pytest.mark.slow
+@of_both_loops
+def test_a_silent_handshake_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Until its end no connection is counted, so that anybody could take all files of the process."""
+    monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 0.1)
+    with (
+        Listener(tmp_path, make_loop, is_busy=False) as listener,
+        socket.create_connection(("127.0.0.1", listener.port), timeout=SECONDS) as silent,
+    ):
+        assert silent.recv(1) == b""

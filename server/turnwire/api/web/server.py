@@ -7,6 +7,7 @@ import resource
 import socket
 from collections.abc import Callable, Collection, Generator, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 from h11 import LocalProtocolError
@@ -27,6 +28,9 @@ _BACKLOG = 1024
 
 IDLE_SECONDS = 75
 """Longest wait of a connection for its next request. Browsers and proxies close theirs after about a minute."""
+
+HANDSHAKE_SECONDS = 10.0
+"""Longest time that a handshake of TLS may take: until its end, a connection is not counted."""
 
 USER_TIMEOUT_MS = 30_000
 """Time until the system ends a connection whose peer is gone without notice, or reads nothing of what is sent."""
@@ -64,6 +68,18 @@ class _Server(Server):
     def capture_signals(self) -> Generator[None]:
         """Leaves the signals to the process, which stops its listeners."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens at the sockets. uvicorn would do the same, and leave the minute of asyncio to handshakes."""
+        make = partial(Http, self.config, self.server_state, {})
+        tls = self.config.ssl
+        self.servers = [
+            await asyncio.get_running_loop().create_server(
+                make, sock=one, ssl=tls, ssl_handshake_timeout=HANDSHAKE_SECONDS if tls else None, backlog=_BACKLOG
+            )
+            for one in sockets or ()
+        ]
+        self.started = True
 
 
 class WebServer:
@@ -111,7 +127,6 @@ class WebServer:
             access_log=False,
             proxy_headers=False,  # they would let callers choose their address
             server_header=False,
-            backlog=_BACKLOG,
             limit_concurrency=max_connections + 1,  # one more, for uvicorn refuses requests from this number on
             timeout_keep_alive=IDLE_SECONDS,
             ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),

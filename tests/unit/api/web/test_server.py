@@ -1,6 +1,7 @@
 """The web listener on uvicorn, in the event loop and beside the signals of its process."""
 
 import asyncio
+import inspect
 import logging
 import signal
 import socket
@@ -13,7 +14,7 @@ import h11
 import pytest
 import uvicorn
 from structlog.testing import capture_logs
-from uvicorn import Config
+from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
@@ -213,10 +214,13 @@ async def test_every_answer_has_its_date() -> None:
 
 
 def test_what_is_extended_of_uvicorn_is_there() -> None:
-    """When this fails, another version calls its protocol class in another way: look at all of `Http`."""
+    """When this fails, another version calls its classes in another way: look at all of `Http` and `_Server`."""
     assert uvicorn.__version__.startswith("0.54.")
     for name in ("connection_made", "data_received", "on_response_complete", "connection_lost"):
         assert callable(getattr(H11Protocol, name))
     made = H11Protocol(Config(lambda: None), ServerState(), {}, asyncio.new_event_loop())  # type: ignore[arg-type]
     assert {"conn", "connections", "limit_concurrency", "loop", "transport"} <= vars(made).keys()
     made.loop.close()
+    server = Server(Config(lambda: None))  # type: ignore[arg-type]
+    assert {"server_state", "started"} <= vars(server).keys() and "servers" in inspect.getsource(Server.shutdown)
+    assert inspect.iscoroutinefunction(server.startup) and callable(server.capture_signals)

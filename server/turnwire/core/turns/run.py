@@ -229,7 +229,7 @@ class StepRun:
         await asyncio.wait((self._added,))
         message = self._priced(self._call)
         self._environment.observer.answer_ended(self._turn, message, is_summary=False)
-        was_added = self._added.exception() is None
+        was_added = self._is_reopened or self._added.exception() is None
         return StepEnd(message, work=Work() if was_added else Work((), (_added_event(message),)))
 
     def _begin(self, sent: SentContext, reopened: Message | None) -> tuple[Message, Work]:

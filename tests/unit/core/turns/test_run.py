@@ -27,7 +27,13 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.conversation.permissions import PermissionAction, PermissionAnswer, PermissionChoice
 from turnwire.domain.conversation.turns import ToolDefinition, Turn
-from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderUnavailable, StorageError
+from turnwire.domain.errors import (
+    ProviderContextFull,
+    ProviderStreamCut,
+    ProviderUnavailable,
+    StorageError,
+    StorageFull,
+)
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import Committed, PutMessage, Work
@@ -132,6 +138,15 @@ async def test_a_resumed_turn_that_is_stopped_before_it_runs_ends_all_that_is_op
     assert _ended(work).steps == 2
     [closed] = _written(work)
     assert (closed.message_id, closed.status) == ("msg_2", MessageStatus.INTERRUPTED)
+
+
+async def test_a_message_that_an_earlier_process_began_is_not_announced_again() -> None:
+    """It was announced when it was begun, also when what this process changes of it cannot be stored."""
+    run = Lone(resume=ResumePoint((), make_answer("msg_1", status=MessageStatus.STREAMING)), automatic=False)
+    running = run.start()
+    await settled()
+    run.store.futures[-1].set_exception(StorageFull("full"))
+    assert [type(event.kind) for event in (await running).events] == [MessageFinished, TurnEnded]
 
 
 async def test_a_step_that_is_over_stays_without_its_content() -> None:

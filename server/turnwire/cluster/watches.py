@@ -3,8 +3,8 @@
 Stored events come from the database, in the order of their positions, as far as none is still to come before them. So
 none is lost or told twice, whichever node tells, and a place is one position. What is not stored, each node tells of
 its own sessions in a part: such an event is put behind the stored ones that its node published before it, and before
-those that come after it. When a node cannot be reached, when sessions move, or when parts are not what the log says,
-the watch goes on from the log, and asks all nodes again what is open.
+those that come after it. When a node cannot be reached, when sessions move, when parts are not what the log says, or
+when the client is slow, the watch goes on from the log, and asks all nodes again what is open.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from turnwire.cluster.routing import Owners
 from turnwire.core.watches.parts import BEGUN, Told, told
-from turnwire.feed.memory import Entry, Feed, Taken
+from turnwire.feed.memory import ENTRY_BYTES, Entry, Feed, Taken
 from turnwire.ports.pages import EventPage
 from turnwire.ports.store import TenantStore
 
@@ -35,8 +35,10 @@ UNTOLD_SECONDS = 1.0
 AGAIN_SECONDS = 0.3
 """Before parts are asked for again that did not begin. What is stored is told meanwhile."""
 
-PART_BYTES = 16 << 20
-"""Maximum size of what the watcher has not taken of a part; more is dropped, and asked for again."""
+PART_BYTES = 2 << 20
+"""Size in memory of what a watch has not passed of a part, over which no more is taken in. A watch whose client is slow
+then drops all parts, and asks for them again when the client has taken what it was sent: until then it costs nothing.
+"""
 
 
 class _Part:
@@ -186,6 +188,11 @@ class AllSessions:
         with contextlib.suppress(Exception):  # whatever it was, its node is asked again
             async with contextlib.aclosing(answers):
                 async for data in answers:
+                    # a beginning may be larger: while it comes, the watch does not wait for its client
+                    if self._is_broken or (part.has_begun and part.bytes > PART_BYTES):
+                        for one in self._parts.values():
+                            one.waiting.clear()
+                        break
                     for item in told(data):
                         self._note(item, part)
                     self._arrived.set()
@@ -195,9 +202,7 @@ class AllSessions:
 
     def _note(self, item: Told, part: _Part) -> None:
         part.waiting.append(item)
-        part.bytes += len(item.frame)
-        if part.bytes > PART_BYTES:
-            self._is_broken = True
+        part.bytes += ENTRY_BYTES + len(item.frame)
         if not item.position:
             return
         if part.first is None:
@@ -278,7 +283,7 @@ class AllSessions:
         for part in self._parts.values():
             while part.waiting and part.waiting[0].position <= self._settled:
                 item, is_any = part.waiting.popleft(), True
-                part.bytes -= len(item.frame)
+                part.bytes -= ENTRY_BYTES + len(item.frame)
                 if item.frame:
                     self._entries.append(Entry(None, item.frame, 0))
                 elif item.position:

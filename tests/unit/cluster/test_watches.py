@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import tracemalloc
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.fakes.core import TICK
 from tests.support.fakes.domain_values import NOW
+from tests.support.fakes.loop import settled
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.cluster import watches
 from turnwire.cluster.watches import AllSessions
@@ -254,6 +256,53 @@ async def test_taken_bytes_end_with_the_newest_position(nodes: Nodes) -> None:
             await subscription.wait()
         taken = [subscription.take(6), subscription.take(1), subscription.take(1)]
     assert [(one.frames, one.order) for one in taken] == [(b"2after", 2), (b"last", 0), (b"", 0)]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [[Told(b"x" * watches.PART_BYTES)], [Told(b"x")] * 3000, [Told(position=9)] * 3000],
+    ids=["states", "deltas", "positions"],
+)
+async def test_a_watch_whose_client_takes_nothing_holds_little(nodes: Nodes, told: list[Told]) -> None:
+    """It takes in no more, drops what it has, and begins anew when the client has taken what it was sent."""
+    async with begun(nodes) as subscription:
+        tracemalloc.start()
+        try:
+            nodes.tell(OWN, *told)
+            for _ in range(5):
+                nodes.tell(OTHER, *told)
+            await settled()
+            for _ in range(2):
+                nodes.tell(OWN, *told)
+            await settled()
+            held = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert subscription.lagging
+        assert not any(part.empty() for part in nodes.parts.values())
+        assert held < watches.PART_BYTES
+        nodes.parts.clear()
+        subscription.skip()
+        for address in SESSIONS:
+            nodes.begin(address, 9, b"open")
+        nodes.settled = 9
+        await subscription.begin(9)
+        assert [one.frame for one in subscription.take_entries()] == [b"open", b"open"]
+
+
+async def test_a_beginning_may_be_larger_than_what_a_watch_holds(nodes: Nodes) -> None:
+    """It is passed on as it comes: its client waits for it."""
+    states = [b"%d" % number * watches.PART_BYTES for number in range(3)]
+    for address in SESSIONS:
+        nodes.tell(address, Told(position=1))
+        for state in states:
+            nodes.tell(address, Told(state))
+        nodes.tell(address, BEGUN)
+    nodes.settled = 1
+    async with watched(nodes) as subscription:
+        await subscription.begin(1)
+        assert not subscription.lagging
+        assert sorted(one.frame for one in subscription.take_entries()) == sorted(2 * states)
 
 
 async def test_a_log_with_another_history_ends_the_watch(nodes: Nodes) -> None:

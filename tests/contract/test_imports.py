@@ -52,6 +52,7 @@ from turnwire.domain.errors import (
     RequestIdReused,
     SessionNotFound,
     ShuttingDown,
+    StorageBusy,
     StorageError,
     UploadNotFound,
 )
@@ -59,6 +60,7 @@ from turnwire.interop.turnwire_lines.reading import LinesReader
 from turnwire.ports.commit import (
     Change,
     Commit,
+    Committed,
     NewEvent,
     PutMessage,
     PutSession,
@@ -68,6 +70,7 @@ from turnwire.ports.commit import (
 )
 from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.pages import Page
+from turnwire.storage.sql.writer import GroupWriter
 
 MODEL = ModelRef("offline", "echo")
 SESSION = real_id("ses", "golden")
@@ -581,6 +584,32 @@ async def test_an_import_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pyt
         async with moving(copy) as reopened:
             assert reopened.store.of("mine").account(NOW) == account
     assert commits > 10
+
+
+async def test_what_could_not_be_removed_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database fails while parts are stored, and when they are to be removed; the same import brings them later."""
+    small_parts(monkeypatch)
+    archive, real, left = lines(PARTS), GroupWriter.commit, itertools.count(3, -1)
+
+    def commit(writer: GroupWriter, unit: Commit) -> asyncio.Future[Committed]:
+        if next(left) > 0:
+            return real(writer, unit)
+        failed: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+        failed.set_exception(StorageBusy("the database is away"))
+        return failed
+
+    async with moving(tmp_path) as here:
+        upload_id = await here.upload(archive)
+        with monkeypatch.context() as away:
+            away.setattr(GroupWriter, "commit", commit)
+            for _ in range(2):
+                with pytest.raises(StorageBusy):
+                    await here.follow(MINE, upload_id=upload_id)
+        outcome = await here.follow(MINE, upload_id=upload_id)
+        assert [(one.session_id, one.existed) for one in outcome.sessions] == [(SESSION, False)]
+        assert await here.archive() == archive
+        path = here.path
+    assert_sound(path)
 
 
 async def test_what_is_half_stored_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

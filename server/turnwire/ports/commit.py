@@ -97,7 +97,8 @@ class RemoveSession(Struct, frozen=True):
     """Removes the commit's session with its turns, messages, events, requests, and files that no other session uses.
 
     Readers stop finding it at once. The commit itself removes the first rows, for a small session all of them; the
-    store removes the rest later in small steps, also after a restart. An importing session is discarded.
+    store removes the rest later in small steps, also after a restart. An importing session is discarded; the store
+    repeats that when it fails.
     """
 
 

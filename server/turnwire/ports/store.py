@@ -415,7 +415,11 @@ class Store(Protocol):
         ...
 
     async def removals(self) -> None:
-        """Returns when nothing is left of the sessions removed before this call. Safe to cancel."""
+        """Returns when nothing is left of the sessions removed before this call. Safe to cancel.
+
+        Raises:
+            StorageError: the removal of an importing session had failed, and fails again.
+        """
         ...
 
     @property

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from turnwire.domain.errors import SessionMoving
+from turnwire.domain.errors import SessionMoving, SessionNotFound, StorageError
 from turnwire.ports.clock import utc_now
-from turnwire.ports.commit import Commit, RemoveSession, SessionState
+from turnwire.ports.commit import Commit, Committed, RemoveSession, SessionState
 from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.sessions import DELETING
@@ -43,9 +43,22 @@ class Removal:
         self._reading = reading
         self._gone = asyncio.Event()
         """Set, and replaced, when something was removed."""
+        self._failed: dict[str, Commit] = {}
+        """Removals of importing sessions that failed, by session: nobody else repeats them before the next start."""
+
+    def note(self, commit: Commit, storing: "asyncio.Future[Committed]") -> None:
+        """Notes the outcome of a removal that was asked for."""
+        failed = not storing.cancelled() and isinstance(storing.exception(), StorageError)
+        if failed and commit.state is SessionState.IMPORTING:
+            self._failed[commit.session_id] = commit
 
     async def settled(self) -> None:
-        """Returns when nothing is left of the sessions that are being removed now. Safe to cancel."""
+        """Returns when nothing is left of the sessions that are being removed now. Safe to cancel.
+
+        Raises:
+            StorageError: an importing session still cannot be removed.
+        """
+        await self._repeat()
         waited_for: set[int] | None = None
         while waited_for is None or waited_for:
             gone = self._gone
@@ -57,7 +70,8 @@ class Removal:
                         await gone.wait()
 
     async def step(self) -> bool:
-        """Carries out a step. Returns False when nothing is left to remove."""
+        """Carries out a step. Returns False when nothing is left to remove. Raises StorageError."""
+        await self._repeat()
         found = await self._reading.run(_next, self._writer.owns)
         if found is not None:
             tenant, session_id = found
@@ -73,6 +87,17 @@ class Removal:
         self._gone.set()
         self._gone = asyncio.Event()
         return found is not None
+
+    async def _repeat(self) -> None:
+        """Repeats the removals that have failed. Raises StorageError: one of them fails again.
+
+        Each is looked up just before it is repeated: the next import under its id begins when none is left.
+        """
+        while self._failed:
+            session_id, commit = next(iter(self._failed.items()))
+            with contextlib.suppress(SessionMoving, SessionNotFound):  # its next owner discards it; nothing was stored
+                await self._writer.commit(commit)
+            self._failed.pop(session_id, None)
 
 
 def _next(db: Database, owns: Callable[[str], bool]) -> tuple[str, str] | None:

@@ -3,6 +3,7 @@
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple, Self
 
 from msgspec import Struct
@@ -132,8 +133,12 @@ class SqlStore:
         """Stores one unit of work."""
         storing = self._writer.commit(commit)
         if any(isinstance(change, RemoveSession) for change in commit.changes):
-            storing.add_done_callback(lambda _: self._housekeeping.wake())
+            storing.add_done_callback(partial(self._note_removal, commit))
         return storing
+
+    def _note_removal(self, commit: Commit, storing: Future[Committed]) -> None:
+        self._removal.note(commit, storing)
+        self._housekeeping.wake()
 
     def follow(self, follower: Follower) -> None:
         """Registers a function to call with each further commit."""
@@ -144,7 +149,7 @@ class SqlStore:
         return TenantReads(self._reads, tenant)
 
     async def removals(self) -> None:
-        """Returns when nothing is left of the sessions that were removed before."""
+        """Returns when nothing is left of the sessions that were removed before. Raises StorageError."""
         await self._removal.settled()
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:

@@ -103,7 +103,7 @@ class SessionInParts:
         return joining
 
     async def give_up(self) -> None:
-        """Removes what was stored. The store does so at its next start too, so failing here is no harm."""
+        """Removes what was stored. The store repeats it when it fails, and at its next start."""
         if self._is_begun:
             await asyncio.wait((self._remove(),))
 

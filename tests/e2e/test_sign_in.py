@@ -1,6 +1,8 @@
 """Callers with tokens: what a stranger, a reader, a writer and an admin get from a server that asks who calls."""
 
 import asyncio
+import contextlib
+import io
 import json
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,7 @@ from tests.support.servers.authority import AUDIENCE, ISSUER, IdentityProvider, 
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.app import Server
 from turnwire.cli.tokens import TokenCommands
+from turnwire.core.watches import conflated
 from turnwire.identity import own_tokens
 from turnwire.identity.access_tokens import new_token
 from turnwire.identity.web_tokens import key_set
@@ -132,6 +135,26 @@ async def test_a_watch_ends_when_its_token_is_revoked(door: Door, create: Create
     with pytest.raises(grpc.aio.AioRpcError) as ended:
         assert not await watch.read(), "an event reached a caller whose token was revoked"
     assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.slow
+async def test_a_silent_stream_ends_when_its_token_is_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simple stream has no heartbeats, and a tenant may be silent for days."""
+    monkeypatch.setattr(own_tokens, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(conflated, "PAUSE_SECONDS", 0.0)
+    toml = '[server]\nheartbeat_seconds = 0.05\n[auth]\nmethods = ["token"]\n'
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        door, out = Door(tmp_path, client), io.StringIO()
+        with contextlib.redirect_stdout(out):
+            door.command("create", "acme", "eve", "reader", "1d")
+        made = json.loads(out.getvalue())
+        await until_admitted(door, made["token"])
+        stream = client.events.SubscribeGlobalEvents(metadata=bearer(made["token"]))
+        await stream.initial_metadata()
+        door.command("revoke", made["id"])
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            assert not await stream.read(), "nothing has happened"
+        assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_reflection_ends_when_its_token_is_revoked(door: Door, create: Create) -> None:

@@ -88,9 +88,13 @@ class CallOutlet:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._is_open = False
 
     async def open(self) -> None:
-        """Sends the initial metadata."""
+        """Sends the initial metadata, unless they are sent."""
+        if self._is_open:
+            return
+        self._is_open = True
         try:
             await self._context.send_initial_metadata(())
         except Exception as error:
@@ -98,6 +102,7 @@ class CallOutlet:
 
     async def send(self, answer: Message | bytes) -> None:
         """Writes one message."""
+        self._is_open = True
         try:
             await self._context.write(answer)
         except Exception as error:

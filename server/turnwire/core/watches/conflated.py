@@ -42,6 +42,9 @@ from turnwire.ports.store import TenantStore
 UPDATE_SECONDS = 0.05
 """Shortest time between two updates of one part: 20 a second look continuous."""
 
+PAUSE_SECONDS = 15.0
+"""Interval at which a silent stream returns to its caller, who may have to end it; that of heartbeats of a watch."""
+
 CHARACTERS_PER_SECOND = 5_000_000
 """Rate limit of all updates together: each carries the whole text so far, and long ones would block the event loop for
 others. The parts of a stream are updated 20 times a second up to 250,000 characters, then more rarely."""
@@ -213,7 +216,8 @@ class ConflatedWatches:
     async def watch(self, principal: Principal, session_ids: frozenset[str]) -> AsyncGenerator[Change | None]:
         """Yields None once no further change can be missed, then changes until the caller closes the iterator.
 
-        The caller sets the pace. Close the iterator (`aclose`) when done.
+        None comes again from time to time, also while nothing changes. The caller sets the pace. Close the iterator
+        (`aclose`) when done.
 
         Args:
             principal: The caller.
@@ -236,7 +240,11 @@ class ConflatedWatches:
             directories = _Directories(store)
             stream = _ConflatedWatch(self, tenant, session_ids, subscription, join, on_loss=directories.clear)
             async with contextlib.aclosing(join.follow(stream)) as changes:
-                async for session_id, kind in changes:
+                async for item in changes:
+                    if item is None:
+                        yield None
+                        continue
+                    session_id, kind = item
                     if isinstance(kind, SessionUpdated):
                         directories.note(kind)
                     else:
@@ -291,6 +299,8 @@ class _ConflatedWatch:
         self._tenant = tenant
         self._on_loss = on_loss  # called when events are no longer kept
         self._turns = made_by.turns
+        self._seconds = made_by.seconds
+        self._next_pause = made_by.seconds() + PAUSE_SECONDS  # when `wait` returns to the caller
         self._session_ids = session_ids
         self._subscription = subscription
         self._join = join
@@ -345,14 +355,17 @@ class _ConflatedWatch:
         entries = self._join.skip_seen(self._subscription.take_entries(ENTRIES_AT_ONCE))
         return [*self._taken(entries), *self._parts.take(at_once=self._subscription.tells_what_is_open)]
 
-    async def wait(self) -> Sequence[_Item]:
-        """Waits for the next event or, while parts are marked, until their update is due."""
+    async def wait(self) -> Sequence[_Item | None]:
+        """Waits for the next event or, while parts are marked, until their update is due. Returns None at a pause."""
         seconds = self._parts.seconds_left()
         if seconds is None or self._subscription.behind:
             await self._subscription.wait()
         else:
             await asyncio.sleep(seconds)
-        return ()
+        if (now := self._seconds()) < self._next_pause:
+            return ()
+        self._next_pause = now + PAUSE_SECONDS
+        return (None,)
 
     def _taken(self, entries: Iterable[Entry]) -> list[_Item]:
         found = list[_Item]()

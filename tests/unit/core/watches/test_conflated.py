@@ -1,15 +1,19 @@
 """The simple stream: open permission requests come first, each once, whatever happens meanwhile."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 
+from tests.support.fakes import core
 from tests.support.fakes.core import FakeStore, RecordingFeed, make_environment
 from tests.support.fakes.domain_values import NOW, make_message, make_part, make_permission, make_session
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.core.servers import PartRequest
+from turnwire.core.watches import conflated
 from turnwire.core.watches.conflated import (
     Change,
     ConflatedWatches,
@@ -154,6 +158,25 @@ async def test_only_the_sessions_that_were_named_are_told_of() -> None:
         world.ask("per_d")
         world.mark()
         assert await reader.asked_until() == ["per_b", "per_d"]
+
+
+async def test_a_silent_stream_returns_to_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the interval is over, not at each beat of the feed; what happens then is told."""
+    monkeypatch.setattr(core, "TICK", timedelta(milliseconds=1))
+    world, now = World(), [0.0]
+    world.watches.seconds = lambda: now[0]
+    stream = world.watches.watch(BUILT_IN, frozenset())
+    beating = asyncio.create_task(world.feed.run())
+    async with contextlib.aclosing(stream):
+        assert await anext(stream) is None
+        world.mark("first")
+        assert await anext(stream) is not None
+        for at in (1.0, 2.0):
+            now[0] = at * conflated.PAUSE_SECONDS
+            assert await anext(stream) is None
+        world.mark("second")
+        assert await anext(stream) is not None
+    beating.cancel()
 
 
 async def test_a_stream_that_fell_behind_is_told_each_request_once(monkeypatch: pytest.MonkeyPatch) -> None:

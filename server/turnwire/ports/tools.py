@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.questions import LinkForm, QuestionReply, SchemaForm
 
+MAX_OPEN_OF_CALL = 8
+"""Maximum open questions of one call. More than one form at a time is rare, and hard to keep in view."""
+
 
 class SourceState(StrEnum):
     """State of a source of tools."""

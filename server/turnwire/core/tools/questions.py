@@ -36,10 +36,7 @@ from turnwire.domain.conversation.questions import (
 )
 from turnwire.domain.conversation.turns import Turn
 from turnwire.ports.commit import Work
-from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolResumption
-
-MAX_OPEN_OF_CALL = 8
-"""Maximum open questions of one call. More than one form at a time is rare, and hard to keep in view."""
+from turnwire.ports.tools import MAX_OPEN_OF_CALL, NewQuestion, QuestionRefused, ToolPause, ToolResumption
 
 MAX_OPEN_OF_SESSION = 32
 """Maximum open questions of one session, which runs few calls at a time."""

@@ -236,8 +236,8 @@ class McpConnection:
                     **further,
                 )
             except Exception as error:
-                links = links_of(error)
-                if not self._settings.questions or not links or not await self._elicitations.follow_links(call, links):
+                links = links_of(error) if self._settings.questions else []
+                if not links or not await self._elicitations.follow_links(call, links):
                     raise
                 continue
             if getattr(result, "result_type", "") != "input_required":

@@ -8,7 +8,7 @@ its questions, and is sent again with the replies.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sized
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ import structlog
 
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionReply, SchemaForm
 from turnwire.domain.errors import StorageError
-from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolResumption
+from turnwire.ports.tools import MAX_OPEN_OF_CALL, NewQuestion, QuestionRefused, ToolPause, ToolResumption
 from turnwire.tools.mcp.running_call import RunningCall, current_call
 
 MAX_NAME_CHARS = 256
@@ -139,12 +139,17 @@ class Elicitations:
 
 
 def links_of(error: Exception) -> list[Any]:
-    """Returns the links that a call requires, as its error names them; empty for other errors."""
+    """Returns the links that a call requires, as its error names them; empty for other errors.
+
+    Raises QuestionRefused: they are more than may be open.
+    """
     from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData  # noqa: PLC0415 - in the SDK
 
     failure: Any = getattr(error, "error", None)
     if getattr(failure, "code", None) != URL_ELICITATION_REQUIRED:
         return []
+    if isinstance(failure.data, dict) and isinstance(links := failure.data.get("elicitations"), list):
+        _check_number(links)
     try:
         return list(ElicitationRequiredErrorData.model_validate(failure.data).elicitations)
     except ValueError:
@@ -152,9 +157,14 @@ def links_of(error: Exception) -> list[Any]:
 
 
 def pause_of(result: Any) -> ToolPause:
-    """Returns the questions with which a call has ended. Raises QuestionRefused when it requests something else."""
+    """Returns the questions with which a call has ended.
+
+    Raises QuestionRefused: they are more than may be open, or it requests something else.
+    """
+    requests = result.input_requests or {}
+    _check_number(requests)
     questions = []
-    for key, request in (result.input_requests or {}).items():
+    for key, request in requests.items():
         if len(key) > MAX_NAME_CHARS:
             raise QuestionRefused(f"its name is longer than {MAX_NAME_CHARS} characters")
         if request.method != "elicitation/create":
@@ -171,6 +181,15 @@ def input_of(resumption: ToolResumption | None) -> dict[str, Any]:
 
     responses = {key: ElicitResult(action=_action(reply), content=_content(reply)) for key, reply in resumption.replies}
     return {"input_responses": responses or None, "request_state": msgspec.json.decode(resumption.state)}
+
+
+def _check_number(questions: Sized) -> None:
+    """Raises QuestionRefused when a call asks too many questions together.
+
+    The core checks that too, but after work for each of them, and one message of a server has room for 100,000.
+    """
+    if len(questions) > MAX_OPEN_OF_CALL:
+        raise QuestionRefused(f"it asks {len(questions)} questions together, and may ask {MAX_OPEN_OF_CALL}")
 
 
 def _question(params: Any, completed: asyncio.Event | None = None) -> NewQuestion:

@@ -10,7 +10,7 @@ from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import begun, cancelled, elapse, settled
 from tests.support.fakes.turns import make_calls
 from turnwire.core.tools.calls import ToolCalls, count_requests
-from turnwire.core.tools.questions import MAX_OPEN_OF_CALL, MAX_QUESTIONS_OF_CALL, AnswerQuestion
+from turnwire.core.tools.questions import MAX_QUESTIONS_OF_CALL, AnswerQuestion
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall
 from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked, ToolCallUpdated
@@ -19,7 +19,7 @@ from turnwire.domain.conversation.questions import QuestionAction, QuestionAnswe
 from turnwire.domain.errors import QuestionAlreadyAnswered, StorageBusy
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import PutQuestion
-from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause
+from turnwire.ports.tools import MAX_OPEN_OF_CALL, NewQuestion, QuestionRefused, ToolPause
 
 ACCEPT, DECLINE = QuestionAnswer(QuestionAction.ACCEPT), QuestionAnswer(QuestionAction.DECLINE)
 RED = '{"colour": "red"}'

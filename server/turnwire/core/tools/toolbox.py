@@ -35,14 +35,17 @@ class Toolbox:
         self._denied = frozenset(denied)
         self._missing = missing
         self._by_name = {tool.name: tool for tool in client_tools}
+        left_out = 0
         for tool in server_tools:
             if tool.name in self._by_name:
                 log.debug("server_tool_hidden", tool=tool.name, reason="the client declares a tool of that name")
                 continue
             if len(self._by_name) >= MAX_TOOLS:
-                log.warning("server_tool_hidden", tool=tool.name, reason=f"{MAX_TOOLS} tools are offered already")
+                left_out += 1
                 continue
             self._by_name[tool.name] = ToolDefinition(tool.name, tool.description, tool.input_schema_json)
+        if left_out:
+            log.warning("server_tools_hidden", count=left_out, reason=f"{MAX_TOOLS} tools are offered already")
 
     @property
     def definitions(self) -> tuple[ToolDefinition, ...]:

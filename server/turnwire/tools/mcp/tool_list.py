@@ -11,6 +11,9 @@ from turnwire.ports.tools import ServerTool
 MAX_NAME_CHARS = 128
 """Maximum length of a tool's name, as MCP allows it."""
 
+MAX_LISTED_TOOLS = 2000
+"""Maximum number of tools of one server: every step looks at each. A model gets far fewer, which an agent chooses."""
+
 MAX_LIST_BYTES = 2 * 2**20
 """Maximum size of all tools of one server: more than fits the context of a model."""
 
@@ -42,6 +45,8 @@ class ToolList:
     def _take(self, tool: Any) -> str:
         """Adds a tool, or returns the reason why it is not accepted."""
         name, description = tool.name, tool.description or ""
+        if len(self.tools) >= MAX_LISTED_TOOLS:
+            return f"they are more than {MAX_LISTED_TOOLS}"
         if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
             return f"the name {one_line(name, 32)!r} is not 1 to {MAX_NAME_CHARS} printable characters"
         if name in self.tools:

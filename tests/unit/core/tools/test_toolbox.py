@@ -1,5 +1,7 @@
 """Which tools a model is offered, and which calls cannot run."""
 
+from structlog.testing import capture_logs
+
 from tests.support.fakes.core import FakeServerTools, server_tool
 from turnwire.core.settings import Agent, CoreSettings, PermissionRule
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
@@ -15,10 +17,15 @@ def settings(agent: Agent | None = None, *rules: PermissionRule) -> CoreSettings
 
 
 def test_no_model_is_offered_too_many_tools() -> None:
-    """OpenAI would refuse every request: the client's stay, the server's go on to the limit."""
-    toolbox = Toolbox((LOOK,), (server_tool(f"fs.t{number:03}") for number in range(200)))
+    """OpenAI would refuse every request: the client's stay, the server's go on to the limit.
+
+    One line of the log counts the others.
+    """
+    with capture_logs() as logs:
+        toolbox = Toolbox((LOOK,), (server_tool(f"fs.t{number:03}") for number in range(200)))
     assert len(toolbox.definitions) == 128
     assert (toolbox.definitions[0], toolbox.definitions[-1].name) == (LOOK, "fs.t126")
+    assert [(line["event"], line["count"]) for line in logs] == [("server_tools_hidden", 73)]
 
 
 async def test_the_clients_tool_wins() -> None:

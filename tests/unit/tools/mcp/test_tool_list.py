@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from turnwire.tools.mcp.tool_list import MAX_LIST_BYTES, ToolList
+from turnwire.tools.mcp.tool_list import MAX_LIST_BYTES, MAX_LISTED_TOOLS, ToolList
 
 
 def _tools(count: int, description: str = "") -> list[SimpleNamespace]:
@@ -10,10 +10,19 @@ def _tools(count: int, description: str = "") -> list[SimpleNamespace]:
 
 
 def test_all_tools_within_the_limit_are_no_problem() -> None:
-    """However many."""
+    """Both of their number and of their size."""
     found = ToolList("x")
-    found.add(_tools(1000))
-    assert (len(found.tools), found.problem) == (1000, "")
+    found.add(_tools(MAX_LISTED_TOOLS))
+    assert (len(found.tools), found.problem) == (MAX_LISTED_TOOLS, "")
+
+
+def test_a_server_has_a_bounded_number_of_tools() -> None:
+    """However small they are, and on whatever page."""
+    found = ToolList("x")
+    found.add(_tools(MAX_LISTED_TOOLS - 1))
+    found.add(_tools(MAX_LISTED_TOOLS + 3)[MAX_LISTED_TOOLS - 1 :])
+    assert len(found.tools) == MAX_LISTED_TOOLS
+    assert found.problem == "at least 3 tools left out: they are more than 2000"
 
 
 def test_what_is_beyond_the_limit_is_told() -> None:

@@ -257,6 +257,9 @@ class ResponsesReader:
         raise from_stream(message, self._secrets)
 
     def _end(self, response: dict[str, Any], kind: str, items: list[StreamItem]) -> None:
+        if response.get("status") == "failed":
+            # Some servers end a failed response with the event of all others.
+            self._fail({"response": response}, items)
         if not self._has_done_items:
             # A server that streams no items still sends them at the end.
             for index, item in enumerate(response.get("output") or ()):

@@ -32,12 +32,14 @@ def test_incomplete_response() -> None:
     "event",
     [
         {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "x"}}},
+        {"type": "response.done", "response": {"status": "failed", "error": {"code": "server_error", "message": "x"}}},
+        {"type": "response.completed", "response": {"status": "failed", "error": {"message": "x"}}},
         {"type": "error", "code": "server_error", "message": "x"},
         {"type": "error", "error": {"type": "server_error", "message": "x"}},
     ],
 )
 def test_failed_response(event: dict[str, Any]) -> None:
-    """All three forms of an error are one."""
+    """All forms of an error are one."""
     with pytest.raises(ProviderError, match="x"):
         read(ResponsesReader({}, "m"), event)
 

@@ -30,6 +30,10 @@ DRAIN_SECONDS = 0.2
 """Maximum time to wait for the end of the body after the API's end marker or an error. Reading a body to its end keeps
 the connection usable, but a server that keeps it open must not delay the turn."""
 
+MAX_PIECE_BYTES = 16 * 1024
+"""Maximum size of what is read of an answer before other tasks run. An unpacked read may have 1 MiB in events of nine
+bytes. A piece still has some sixty ordinary events, which are joined."""
+
 _Delta = TextDelta | ReasoningDelta | RefusalDelta
 
 
@@ -90,7 +94,7 @@ async def read_answer(
     """Sends the request and yields the items that the reader finds in its answer.
 
     Closing the generator, or cancelling the task that iterates it, closes the connection at once. Other tasks run after
-    each read.
+    each read, and after each `MAX_PIECE_BYTES` of a long one.
 
     Args:
         request: Makes a context that sends on entering and closes the answer on leaving; called for the first item.
@@ -207,8 +211,8 @@ async def _refuse_unstreamed(answer: OpenAnswer, secrets: tuple[str, ...]) -> No
 
 
 async def _body(answer: OpenAnswer, is_over: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-    """Yields the body. Once the answer is over, yields only what arrives within `DRAIN_SECONDS`, and raises
-    no error.
+    """Yields the body in pieces of at most `MAX_PIECE_BYTES`. Once the answer is over, yields only what arrives within
+    `DRAIN_SECONDS`, and raises no error.
     """
     chunks = answer.iter_bytes()
     deadline: float | None = None
@@ -229,7 +233,8 @@ async def _body(answer: OpenAnswer, is_over: Callable[[], bool]) -> AsyncGenerat
             raise
         if chunk is None:
             return
-        yield chunk
+        for start in range(0, len(chunk), MAX_PIECE_BYTES):
+            yield chunk[start : start + MAX_PIECE_BYTES]
 
 
 def joined(items: Iterable[StreamItem]) -> Iterator[StreamItem]:

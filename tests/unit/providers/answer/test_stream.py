@@ -9,7 +9,7 @@ import pytest
 
 from turnwire.domain.errors import ProviderAnswerOverLimit
 from turnwire.ports.provider import ProviderOrigin, StreamItem, TextDelta
-from turnwire.providers.answer.stream import OpenAnswer, read_answer
+from turnwire.providers.answer.stream import MAX_PIECE_BYTES, OpenAnswer, read_answer
 from turnwire.providers.openai_chat.stream import ChatReader
 
 
@@ -43,8 +43,8 @@ async def _items(*reads: bytes, max_bytes: int = 1_000_000) -> AsyncIterator[Str
         yield item
 
 
-async def test_others_have_their_turn_after_each_read() -> None:
-    """An answer that is there already does not hold the event loop; what comes in one read is one item."""
+async def _texts_and_turns(*reads: bytes) -> tuple[list[str], int]:
+    """Returns the texts of an answer, and how often another task ran meanwhile."""
     turns = 0
 
     async def count() -> None:
@@ -54,11 +54,23 @@ async def test_others_have_their_turn_after_each_read() -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    reads = [_event("a") * 5] * 100
     texts = [item.text async for item in _items(*reads, b"data: [DONE]\n\n") if isinstance(item, TextDelta)]
     counting.cancel()
+    return texts, turns
+
+
+async def test_others_have_their_turn_after_each_read() -> None:
+    """An answer that is there already does not hold the event loop; what comes in one read is one item."""
+    texts, turns = await _texts_and_turns(*[_event("a") * 5] * 100)
     assert texts == ["aaaaa"] * 100
     assert turns >= 100
+
+
+async def test_others_have_their_turn_within_a_long_read() -> None:
+    """An unpacked read may have a hundred thousand events."""
+    texts, turns = await _texts_and_turns(b"data:{}\n\n" * MAX_PIECE_BYTES + _event("a"))
+    assert texts == ["a"]
+    assert turns >= 9
 
 
 async def test_an_answer_has_a_size() -> None:

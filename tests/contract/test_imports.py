@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -462,6 +463,22 @@ async def test_more_ids_than_memory_is_for_are_refused(
         with pytest.raises(ArchiveInvalid, match="more than 3 sessions, or ids in one of them"):
             await here.bring(lines([one for name in names for one in golden_records(name, history)]))
         await nothing_is_stored(here)
+
+
+async def test_a_session_with_more_files_than_the_writer_has_time_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit that publishes it looks at each; nothing is stored."""
+    session, *others = golden_records()
+    files = [ArchivedFile(hashlib.sha256(content).hexdigest(), content) for content in (b"1", b"2", b"3")]
+    count = sum(isinstance(one, ArchivedFile) for one in others) + len(files)
+    async with moving(tmp_path) as here:
+        monkeypatch.setattr(validation, "MAX_FILES", count - 1)
+        with pytest.raises(ArchiveInvalid, match=f"has more than {count - 1} files"):
+            await here.bring(lines([session, *files, *others]))
+        await nothing_is_stored(here)
+        monkeypatch.setattr(validation, "MAX_FILES", count)
+        assert len((await here.bring(lines([session, *files, *others]))).sessions) == 1
 
 
 async def test_an_export_that_has_no_room_is_a_clean_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.fakes.domain_values import (
@@ -28,6 +29,7 @@ from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import (
     Commit,
     NewEvent,
+    PublishSession,
     PutFile,
     PutPermission,
     PutQuestion,
@@ -184,6 +186,26 @@ async def test_who_waits_does_not_wait_for_what_is_removed_later(tmp_path: Path)
                 break
         await waiting
         assert _rows(opened)["messages"] == 0
+
+
+@pytest.mark.sqlite
+async def test_unused_files_go_together(tmp_path: Path) -> None:
+    """The commit that publishes a session has the same statements for ten as for one: each takes long in SQLite."""
+    counts = list[int]()
+    async with opened_store(tmp_path) as opened:
+        for name, count in (("ses_one", 1), ("ses_ten", 10)):
+            contents = [f"{name} {number}".encode() for number in range(count)]
+            files = [PutFile(make_file(content).sha256, content) for content in contents]
+            part = Commit(
+                session_id=name, state=SessionState.IMPORTING, at=NOW, changes=(PutSession(make_session(name)), *files)
+            )
+            await opened.store.commit(part)
+            statements = list[str]()
+            await opened.store._writing.run(lambda db, seen: db.set_trace_callback(seen), statements.append)  # type: ignore[attr-defined]
+            await opened.store.commit(msgspec.structs.replace(part, changes=(PublishSession(0, NOW),)))
+            counts.append(len([one for one in statements if "DELETE FROM files" in one]))
+        assert _rows(opened)["files"] == 0
+    assert counts == [1, 1]
 
 
 def _rows(opened: OpenedStore) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Whole sessions as statements: an import begins, is published or joins; a session loses events, and is removed."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import closing
 
 from turnwire.domain.errors import IdTaken, StorageError
@@ -151,10 +151,12 @@ def remove_messages(db: Database, words: WordIndex, session: SessionHead, messag
     return remove_unused(db, files)
 
 
-def remove_unused(db: Database, files: Iterable[int]) -> int:
+def remove_unused(db: Database, files: Collection[int]) -> int:
     """Removes those of the files that nothing uses any more. Returns their bytes."""
-    removed = (db.row(_REMOVE_UNUSED, (file,) * 3) for file in files)
-    return sum(row[0] for row in removed if row)
+    if not files:
+        return 0
+    removed = db.rows(_REMOVE_UNUSED.format(among=db.dialect.among), (db.dialect.keys(files),))
+    return sum(size for (size,) in removed)
 
 
 def files_of(db: Database, messages: list[int]) -> list[int]:
@@ -164,10 +166,11 @@ def files_of(db: Database, messages: list[int]) -> list[int]:
 
 
 _REMOVE_UNUSED = (
-    "DELETE FROM files WHERE id = ? AND NOT EXISTS (SELECT 1 FROM message_files WHERE file = ?)"
-    " AND NOT EXISTS (SELECT 1 FROM imported_files WHERE file = ?) RETURNING length(content)"
+    "DELETE FROM files WHERE id {among} AND NOT EXISTS (SELECT 1 FROM message_files WHERE file = files.id)"
+    " AND NOT EXISTS (SELECT 1 FROM imported_files WHERE file = files.id) RETURNING length(content)"
 )
-"""Removes a file that nothing uses. Returns its bytes."""
+"""Removes the files that nothing uses. Returns their bytes. One statement: the time of one for each is quadratic in
+SQLite."""
 
 _MESSAGES = f"SELECT id, {MESSAGE_BYTES} FROM messages WHERE session = ? ORDER BY id"
 

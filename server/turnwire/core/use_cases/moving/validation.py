@@ -22,6 +22,8 @@ DIRECTORY_NOT_ALLOWED = "DIRECTORY_NOT_ALLOWED"
 
 MAX_IDS = 2_000_000
 """Sessions of an archive, and ids of one session: some 70 bytes of memory each while the archive is checked."""
+MAX_FILES = 50_000
+"""Files of one session: the commit that publishes it looks at each, half a second for so many."""
 
 
 class Validation:
@@ -69,6 +71,8 @@ class Validation:
                     yield self._problem(DIRECTORY_NOT_ALLOWED, text, "directory")
             case ArchivedFile(sha256):
                 self._files.add(sha256)
+                if len(self._files) > MAX_FILES:
+                    raise self._wrong("", f"has more than {MAX_FILES} files")
             case ArchivedMessage(message, branch=branch):
                 self._messages += 1
                 if branch is not None:

@@ -25,8 +25,8 @@ MAX_IDLE_TICK_SECONDS = 1.6
 """Maximum interval while the loop does nothing: an idle server takes next to none of the processor. Work that holds the
 loop in its first moment after that seems shorter, or is not seen; whatever follows is."""
 
-IDLE_CPU_SECONDS = 0.002
-"""CPU time of the loop's thread between two measurements up to which it did nothing."""
+IDLE_SHARE = 0.05
+"""Share of the time between two measurements up to which the loop's thread may have had a processor and be idle."""
 
 LOG_INTERVAL_SECONDS = 1.0
 """Minimum interval between two lines, and the length of a stall that is reported before it has ended."""
@@ -100,7 +100,7 @@ class LoopMonitor:
         delay = max(0.0, now - self._due)
         self._on_delay(delay)
         worked = time.thread_time() - self._worked
-        is_idle = worked < IDLE_CPU_SECONDS and delay < self._busy_tick_seconds
+        is_idle = worked < IDLE_SHARE * self._tick_seconds and delay < self._busy_tick_seconds
         self._tick_seconds = min(2 * self._tick_seconds, MAX_IDLE_TICK_SECONDS) if is_idle else self._busy_tick_seconds
         if self._stuck_seconds and delay >= self._stuck_seconds:
             self._stalls += 1

@@ -57,6 +57,7 @@ from turnwire.domain.errors import (
     StorageError,
     UploadNotFound,
 )
+from turnwire.interop.turnwire_lines import reading
 from turnwire.interop.turnwire_lines.reading import LinesReader
 from turnwire.ports.commit import (
     Change,
@@ -479,6 +480,24 @@ async def test_a_session_with_more_files_than_the_writer_has_time_for_is_refused
         await nothing_is_stored(here)
         monkeypatch.setattr(validation, "MAX_FILES", count)
         assert len((await here.bring(lines([session, *files, *others]))).sessions) == 1
+
+
+async def test_a_session_with_taken_ids_is_read_again_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is read once more at most, however many there are before it."""
+    records, ids = list[Record](), [real_id("ses", f"s{number}") for number in range(6)]
+    for session_id in ids:
+        records.append(ArchivedSession(make_session(session_id)))
+        for number in range(101):
+            message_id = real_id("msg", "same" if number == 100 else f"{session_id} {number}")
+            message = make_message(message_id, "x", session_id=session_id)
+            records.append(ArchivedMessage(msgspec.structs.replace(message, parts=())))
+        records.append(SessionEnd(101))
+    parsed, parse = list[object](), reading._line
+    monkeypatch.setattr(reading, "_line", lambda data: (parsed.append(parse(data)), parsed[-1])[1])
+    async with moving(tmp_path) as here:
+        outcome = await here.bring(lines(records))
+    assert [one.message_count for one in outcome.sessions] == [101] * 6
+    assert len(parsed) <= 3 * (len(records) + 1)  # the check reads them, too
 
 
 async def test_an_export_that_has_no_room_is_a_clean_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,11 @@ class LinesReader:
             raise InvalidRequest.of(f"options[{name}]", "this format has no options")
         return _Archive(source, self._max_line_bytes).records()
 
+    def read_from(self, source: BinaryIO, position: int, sessions: int) -> Iterator[Record | ImportProblem]:
+        """As `SeekingReader.read_from`."""
+        source.seek(0)
+        return _Archive(source, self._max_line_bytes).records(position, sessions)
+
 
 class _Archive:
     """One archive while it is read."""
@@ -79,9 +84,10 @@ class _Archive:
         self._number = 0
         self._has_files = True
 
-    def records(self) -> Iterator[Record]:
+    def records(self, position: int = 0, sessions: int = 0) -> Iterator[Record]:
         self._read_header()
-        sessions = 0
+        if position:
+            self._source.seek(position)
         while isinstance(line := self._next_line(), SessionLine):
             sessions += 1
             yield from self._session(line)

@@ -5,7 +5,7 @@ Adapters are pure except for the stream that they read, and run on any thread.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from turnwire.domain.archive.records import ImportProblem, Record
 
@@ -33,6 +33,18 @@ class ArchiveReader(Protocol):
             ArchiveInvalid: the archive is not of this format, of a newer version, cut off, damaged or over a limit. The
                 error says where and why. Records that were yielded before must not be kept.
             InvalidRequest: an option is unknown or wrong.
+        """
+        ...
+
+
+@runtime_checkable
+class SeekingReader(ArchiveReader, Protocol):
+    """Reads a format whose sessions can be read from where they begin."""
+
+    def read_from(self, source: BinaryIO, position: int, sessions: int) -> Iterator[Record | ImportProblem]:
+        """Yields the records from the session on that begins at a position, after a number of others.
+
+        The position is where `read` had come to when it yielded the end of the session before. Raises as `read`.
         """
         ...
 

@@ -38,7 +38,7 @@ from turnwire.ports.commit import (
     SessionState,
     Work,
 )
-from turnwire.ports.moving.archives import ArchiveReader
+from turnwire.ports.moving.archives import ArchiveReader, SeekingReader
 
 PART_CHANGES = 100
 PART_BYTES = 2**20
@@ -186,6 +186,8 @@ class Reading:
         """Number of sessions that have been read to their end."""
         self.last = list[Item]()
         """The batch that was read last."""
+        self._begin = (0, 0)
+        """The position at which the session of the last batch begins, and the number of those before it."""
 
     @property
     def is_at_end(self) -> bool:
@@ -200,6 +202,9 @@ class Reading:
     async def again(self, sessions: int) -> list[Item]:
         """Goes back, and returns the first batch behind some sessions."""
         self._items, self.position, self.sessions = None, 0, 0
+        if isinstance(self._reader, SeekingReader) and self._begin[1] == sessions > 0:
+            self.position, self.sessions = self._begin  # else an archive of sessions with equal ids is read as often
+            self._items = iter(self._reader.read_from(self._source, self.position, sessions))
         while self.sessions < sessions:
             await self.next()
         return await self.next()
@@ -208,6 +213,8 @@ class Reading:
         if self._items is None:
             self._source.seek(0)
             self._items = iter(self._reader.read(self._source, self._options))
+        if self.is_at_end:
+            self._begin = self.position, self.sessions
         batch, size = list[Item](), 0
         for item in self._items:
             batch.append(item)

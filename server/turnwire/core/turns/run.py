@@ -47,7 +47,14 @@ from turnwire.core.tools.toolbox import Toolbox
 from turnwire.core.turns.budgets import check_budgets
 from turnwire.core.turns.recovery import ResumePoint
 from turnwire.core.turns.schedule import AddAnswer, BeginStep, Calling, ChangeCalls, EndStep, Running, Schedule
-from turnwire.domain.conversation.events import CompactionStarted, MessageAdded, RetryScheduled
+from turnwire.domain.conversation.events import (
+    CompactionStarted,
+    DurableKind,
+    MessageAdded,
+    PermissionAsked,
+    RetryScheduled,
+    ToolCallUpdated,
+)
 from turnwire.domain.conversation.messages import (
     Failure,
     FinishReason,
@@ -92,6 +99,11 @@ class StepEnd(Struct, frozen=True):
         """True when a restart can continue from here: all is stored, and the answer has not begun or is complete."""
         is_half_said = self.message.status is MessageStatus.STREAMING and bool(self.message.parts)
         return self.work == Work() and not is_half_said
+
+
+def _asks_client(kind: DurableKind) -> bool:
+    is_open_call = isinstance(kind, ToolCallUpdated) and not kind.call.status.settled
+    return is_open_call or isinstance(kind, PermissionAsked)
 
 
 class _Asked:
@@ -343,7 +355,9 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
             return None
         messages, work, further = self.messages, Work(), Work()
         if step is not None:
-            messages, work = (*messages, step.message), step.work
+            # a client would run the calls of a step whose end is stored only now, and ask a person for permission
+            told = tuple(event for event in step.work.events if not _asks_client(event.kind))
+            messages, work = (*messages, step.message), Work(step.work.changes, told)
             further = closing_work(step.permissions, PermissionAnswer(PermissionChoice.CANCELLED))
             further += ending_work(step.questions)
         messages, further = (*messages, *self.reopened), further + self.further

@@ -15,7 +15,14 @@ from turnwire.core.tools.permission_requests import AnswerPermission
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import ResumePoint
 from turnwire.core.turns.run import TurnRun
-from turnwire.domain.conversation.events import MessageAdded, MessageFinished, PartFinished, TurnEnded
+from turnwire.domain.conversation.events import (
+    MessageAdded,
+    MessageFinished,
+    PartFinished,
+    PermissionReplied,
+    ToolCallUpdated,
+    TurnEnded,
+)
 from turnwire.domain.conversation.messages import (
     Failure,
     FinishReason,
@@ -271,6 +278,22 @@ async def test_a_turn_that_is_stopped_while_a_step_ends_tells_that_once(is_lost:
     flushing.cancel()
     told = [type(event.kind) for event in work.events]
     assert told == ([PartFinished, MessageFinished, TurnEnded] if is_lost else [TurnEnded])
+
+
+@pytest.mark.parametrize("permissions", [(), ASKS])
+async def test_calls_are_only_told_as_ended_when_the_end_of_their_step_is_lost(
+    permissions: tuple[PermissionRule, ...],
+) -> None:
+    """Else a client would run them, and a person would be asked, when their turn ends."""
+    run = Lone(*LOOK, automatic=False, permissions=permissions)
+    running = run.start()
+    await run.until_a_step_ends()
+    run.store.futures[-1].set_exception(StorageFull("full"))
+    work = await running
+    told, closed = [type(event.kind) for event in work.events], [PermissionReplied] * len(permissions)
+    assert told == [PartFinished, MessageFinished, ToolCallUpdated, *closed, TurnEnded]
+    [update] = [event.kind for event in work.events if isinstance(event.kind, ToolCallUpdated)]
+    assert (update.call.status, update.call.error) == (ToolStatus.ERROR, UNANSWERED_CALL)
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

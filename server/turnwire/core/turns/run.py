@@ -222,11 +222,11 @@ class StepRun:
         permissions, beyond = tuple[PermissionRequest, ...](), dict[int, ToolUse]()
         if ending.finish_reason is FinishReason.TOOL_USE:
             answer, permissions, beyond = await ask_permissions(environment, turn, answer)
-        now = environment.clock()
+        now, refusing = environment.clock(), Work()
+        if beyond:  # before the end of the message, which tells clients to run the calls that wait
+            answer, refusing = settle_calls(answer, beyond, now)
         ended, closing = await compute(partial(close_message, answer, ending, now), [answer])
-        if beyond:
-            ended, refusing = settle_calls(ended, beyond, now)
-            closing += refusing
+        closing += Work((), refusing.events)
         environment.observer.answer_ended(turn, ended, is_summary=False)
         work = self._journal.unpublished() + closing + opening_work(permissions) + spent_by_call(turn, ended, now)
         return StepEnd(ended, permissions, work=work)

@@ -42,6 +42,7 @@ from turnwire.domain.errors import (
     StorageFull,
 )
 from turnwire.domain.fair_semaphore import FairSemaphore
+from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import Committed, PutMessage, Work
 from turnwire.ports.provider import PartEnded, StepFinished, StreamItem, TextDelta, ToolCallDelta
@@ -294,6 +295,16 @@ async def test_calls_are_only_told_as_ended_when_the_end_of_their_step_is_lost(
     assert told == [PartFinished, MessageFinished, ToolCallUpdated, *closed, TurnEnded]
     [update] = [event.kind for event in work.events if isinstance(event.kind, ToolCallUpdated)]
     assert (update.call.status, update.call.error) == (ToolStatus.ERROR, UNANSWERED_CALL)
+
+
+async def test_a_call_beyond_a_limit_is_only_told_as_refused() -> None:
+    """A client that sees it wait would run it."""
+    run = Lone(*LOOK, permissions=ASKS, limits=Limits(max_open_permissions=0))
+    running = run.start()
+    await run.until_a_step_ends()
+    updates = [e.kind.call for c in run.store.commits for e in c.events if isinstance(e.kind, ToolCallUpdated)]
+    assert {call.status for call in updates} == {ToolStatus.ERROR}
+    await run.abort(running)
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

@@ -292,7 +292,7 @@ async def _send(context: Any, answer: Any) -> None:
     if answer is STREAM_OPEN:
         await context.send_initial_metadata(((OPEN, "1"),))
     else:
-        await context.write(answer if isinstance(answer, bytes) else _bytes_of(answer))
+        await context.write(_bytes_of(answer))
 
 
 def _principal(context: Any) -> Principal:

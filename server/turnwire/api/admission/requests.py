@@ -15,6 +15,7 @@ from turnwire.api.admission.flow import Client
 from turnwire.domain.errors import TooManyCalls
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.text import WIDEST_BYTES
+from turnwire.event_loop.tasks import retrieve
 
 COUNTED_BYTES = 4096
 """A smaller request has no part in the budget: a call takes several times as much by itself, and it would wait behind
@@ -114,6 +115,5 @@ async def run_to_completion(work: Callable[[], Awaitable[T]]) -> T:
             return task.result()
         finally:
             del task, work  # its error has this frame, which would keep the request until a full collection
-    if not task.cancelled():
-        task.exception()  # retrieved, so that asyncio does not log it
+    retrieve(task)
     raise left

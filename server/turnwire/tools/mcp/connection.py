@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from turnwire.event_loop.tasks import retrieve
 from turnwire.ports.telemetry.tracing import current_span
 from turnwire.ports.tools import (
     Ask,
@@ -120,8 +121,8 @@ class McpConnection:
         while owner is not None and not owner.done():
             owner.cancel()
             await asyncio.wait((owner,), timeout=_END_SECONDS)
-        if owner is not None and not owner.cancelled():
-            owner.exception()  # errors that the SDK raised during the stop are ignored
+        if owner is not None:
+            retrieve(owner)  # errors that the SDK raised during the stop are ignored
         self._state = SourceState.STOPPED
 
     async def wait_tried(self) -> None:

@@ -34,7 +34,6 @@ from opencode.provider.provider_pb2 import GetProvidersRequest
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
 from opencode.session.session_pb2 import CreateSessionRequest, SessionSettings
 from opencode.session.session_pb2_grpc import SessionServiceStub
-from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
 from turnwire_adapters.forms import WrongJson, a_text, an_array, an_object, only_keys, refuse, text_at
 from turnwire_adapters.http import answering, bearer_token, event_stream
 from turnwire_adapters.plue.codes import PlueCode, PlueError, plue_code
@@ -129,8 +128,7 @@ async def _updates_from(
         elif update.problem is None:  # everything was read anew
             found = updates.catch_up(conversation.messages)
             turn = await client.turn(session_id, turn_id)
-            # one that ended since the list was read is told by what follows
-            if turn.status == TURN_STATUS_ENDED and turn.end_sequence <= conversation.sequence:
+            if conversation.has_all_of(turn):
                 found.append(updates.end(turn))
         else:
             continue

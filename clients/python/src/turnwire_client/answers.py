@@ -7,7 +7,7 @@ import grpc
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_ASSISTANT, Part, SessionMessage
 from opencode.message.message_pb2 import SendMessageResponse
-from opencode.turn.turn_pb2 import TURN_STATUS_ENDED, Turn
+from opencode.turn.turn_pb2 import Turn
 from turnwire_client.conversation import Conversation
 from turnwire_client.errors import NotFoundError, TurnFailedError
 from turnwire_client.watching import Update, Watch
@@ -141,7 +141,7 @@ class Answer:
         else:
             return False
         for turn in ended:
-            if turn.turn_id not in self._followed or not _is_told(turn, update.conversation):
+            if turn.turn_id not in self._followed or not update.conversation.has_all_of(turn):
                 continue
             if not turn.merged_into_turn_id:
                 self.turn = Turn()
@@ -149,7 +149,7 @@ class Answer:
             elif turn.merged_into_turn_id not in self._followed:
                 self._followed.add(turn.merged_into_turn_id)
                 joined = await self._find_turn(update.conversation.session_id, turn.merged_into_turn_id)
-                if _is_told(joined, update.conversation):
+                if update.conversation.has_all_of(joined):
                     self.turn = joined
         return self.turn is not None
 
@@ -179,8 +179,3 @@ class Answer:
     def _is_mine(self, held: Conversation, message_id: str) -> bool:
         message = held.held_message(message_id)
         return message is not None and message.type == MESSAGE_TYPE_ASSISTANT and message.turn_id in self._followed
-
-
-def _is_told(turn: Turn, held: Conversation) -> bool:
-    """Returns whether a conversation has all of a turn that has ended; what is read later may have ended behind it."""
-    return turn.status == TURN_STATUS_ENDED and turn.end_sequence <= held.sequence

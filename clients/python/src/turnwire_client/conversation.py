@@ -18,7 +18,7 @@ from opencode.message.content_pb2 import (
 from opencode.question.question_pb2 import Question
 from opencode.session.session_pb2 import SESSION_STATUS_UNSPECIFIED, SessionInfo, SessionStatus
 from opencode.tool.tool_pb2 import PermissionRequest
-from opencode.turn.turn_pb2 import Turn
+from opencode.turn.turn_pb2 import TURN_STATUS_ENDED, Turn
 
 _KEPT_TURNS = 256
 """Ended turns that are remembered, the newest ones."""
@@ -87,6 +87,12 @@ class Conversation:
     def waiting_ids(self) -> list[str]:
         """The ids of the messages that wait, next first, held or not."""
         return list(self._waiting)
+
+    def has_all_of(self, turn: Turn) -> bool:
+        """Returns whether a turn has ended, with its end in this conversation: one that is read later may have ended
+        behind it, and the rest of it is still to come.
+        """
+        return turn.status == TURN_STATUS_ENDED and turn.end_sequence <= self.sequence
 
     def message(self, message_id: str) -> SessionMessage | None:
         """Returns a message with all that it has so far; None when it is not held."""

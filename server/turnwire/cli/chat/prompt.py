@@ -14,7 +14,7 @@ from opencode.message.content_pb2 import MESSAGE_TYPE_ASSISTANT
 from opencode.message.message_pb2 import DISPOSITION_QUEUED
 from opencode.question.question_pb2 import Question
 from opencode.tool.tool_pb2 import PermissionRequest
-from opencode.turn.turn_pb2 import TURN_STATUS_ENDED, Turn
+from opencode.turn.turn_pb2 import Turn
 from turnwire.cli.chat.asking import answer_permission, answer_question, typed
 from turnwire.cli.chat.printer import Printer
 from turnwire.cli.connection import ConnectionProblem, Endpoint, explain
@@ -159,8 +159,7 @@ class Chat:
         turn = update.conversation.ended_turns.get(turn_id)
         if turn is None and update.kind in ("read", "turn_ended"):
             found = self._client.turn(self._session_id, turn_id)
-            is_told = found.end_sequence <= update.conversation.sequence  # else its end is still to come
-            return found if found.status == TURN_STATUS_ENDED and is_told else None
+            return found if update.conversation.has_all_of(found) else None
         return turn
 
     def _ask(self, held: Conversation, turn_ids: set[str], asked: set[str]) -> None:
